@@ -1,0 +1,169 @@
+"""Settings of the tuner, kept in the core so that compiled steps see them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from keras_tunedconv.core.errors import check
+from keras_tunedconv.core.library import ffi, lib
+
+MODES = ("search", "heuristic", "replay", "refresh")
+
+# Name here -> name of the field in tc_config.
+_FIELDS = {
+    "mode": "mode",
+    "verify": "verify",
+    "resume": "resume",
+    "minimum_runs": "minimum_runs",
+    "key_budget": "key_budget_seconds",
+    "process_budget": "process_budget_seconds",
+    "margin": "margin",
+    "drop_ratio": "drop_ratio",
+    "workspace_limit": "workspace_limit_bytes",
+}
+_TYPES: dict[str, type] = {
+    "verify": bool,
+    "resume": bool,
+    "minimum_runs": int,
+    "key_budget": float,
+    "process_budget": float,
+    "margin": float,
+    "drop_ratio": float,
+    "workspace_limit": int,
+}
+
+
+class Config:
+    """Settings of the tuner, one set a process: `keras_tunedconv.config`.
+
+    Each can also be set before start by an environment variable, `KERAS_TUNEDCONV_` and the name in
+    capitals (`KERAS_TUNEDCONV_TUNE=0`, `KERAS_TUNEDCONV_KEY_BUDGET=0.5`).
+
+    Attributes:
+        tune: `False` measures nothing: stored entries are used, else the library's default.
+            The same as `mode="heuristic"`.
+        mode: `"search"` (use what is stored, measure what is not), `"heuristic"` (as `tune=False`),
+            `"replay"` (a key that is not stored is an error) or `"refresh"` (measure again and keep the
+            better).
+        key_budget: Seconds after which measuring one key stops.
+        process_budget: Seconds of measuring after which this process measures no more.
+        margin: Share by which an algorithm must beat the default to be chosen, `0.03` for 3 %.
+        drop_ratio: A candidate slower than this times the best so far is dropped after its first run.
+        minimum_runs: Timed samples of each candidate that stays in the race.
+        workspace_limit: Most bytes of workspace an algorithm may use.
+        verify: Whether each candidate's output is compared with the default's before it may win.
+        resume: Whether keys whose stored search was cut short by a budget go on being measured.
+
+    Example:
+
+    ```python
+    import keras_tunedconv
+
+    keras_tunedconv.config.key_budget = 0.5
+    with keras_tunedconv.config.override(tune=False):
+        model.predict(x)
+    ```
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "tune":
+            return self.mode not in ("heuristic", "replay")
+        if name not in _FIELDS:
+            raise AttributeError(f"There is no setting {name!r}. Settings: tune, {', '.join(_FIELDS)}.")
+        value = getattr(_read(), _FIELDS[name])
+        return MODES[value] if name == "mode" else _TYPES[name](value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.update(**{name: value})
+
+    def update(self, **settings: Any) -> None:
+        """Change several settings at once; all of them or none.
+
+        Raises:
+            AttributeError: there is no such setting; the message lists those there are.
+            ValueError: a value is out of range; the message says what is allowed.
+        """
+        c = _read()
+        for name, value in settings.items():
+            if name == "tune":
+                name, value = "mode", "search" if value else "heuristic"
+            if name not in _FIELDS:
+                raise AttributeError(f"There is no setting {name!r}. Settings: tune, {', '.join(_FIELDS)}.")
+            if name == "mode":
+                if value not in MODES:
+                    raise ValueError(f"mode must be one of {MODES}. Received: mode={value!r}")
+                value = MODES.index(value)
+            else:
+                try:
+                    value = _TYPES[name](value)
+                except (TypeError, ValueError, OverflowError):
+                    raise ValueError(
+                        f"{name} must be a {_TYPES[name].__name__}. Received: {name}={value!r}"
+                    ) from None
+            try:
+                setattr(c, _FIELDS[name], value)
+            except OverflowError:
+                raise ValueError(f"{name} is out of range. Received: {name}={value!r}") from None
+        if lib is not None:
+            check(lib.tc_set_config(c))
+
+    @contextmanager
+    def override(self, **settings: Any) -> Iterator[None]:
+        """Settings for the length of a `with` block, in every thread."""
+        before = _read()
+        self.update(**settings)
+        try:
+            yield
+        finally:
+            if lib is not None:
+                check(lib.tc_set_config(before))
+
+    def __dir__(self) -> list[str]:
+        # Copying and saving code reads every name; only methods are offered to it.
+        return ["override", "update"]
+
+    def __repr__(self) -> str:
+        if lib is None:
+            return "<keras_tunedconv.config (no compiled core)>"
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in _FIELDS)
+        return f"<keras_tunedconv.config {settings}>"
+
+
+class _Defaults:
+    """What is read where there is no compiled core, so that scripts that set options still run."""
+
+    mode = MODES.index("heuristic")
+    verify, resume, minimum_runs = 1, 0, 5
+    key_budget_seconds, process_budget_seconds = 2.0, 60.0
+    margin, drop_ratio = 0.03, 2.0
+    workspace_limit_bytes = 1 << 30
+
+
+def _read() -> Any:
+    if lib is None:
+        return _Defaults()
+    c = ffi.new("tc_config *")
+    lib.tc_get_config(c)
+    return c
+
+
+def _from_environment(settings: Config) -> None:
+    for name in ("tune", *_FIELDS):
+        text = os.environ.get("KERAS_TUNEDCONV_" + name.upper())
+        if text is None:
+            continue
+        value: Any = text
+        if name in ("tune", "verify", "resume"):
+            if text.lower() not in ("0", "1", "false", "true"):
+                raise ValueError(f"KERAS_TUNEDCONV_{name.upper()} must be 0 or 1. Received: {text!r}")
+            value = text.lower() in ("1", "true")
+        settings.update(**{name: value})
+
+
+config = Config()
+_from_environment(config)
