@@ -194,8 +194,6 @@ tc_status tc_set_config(const tc_config *config);
 typedef struct tc_api tc_api;
 const tc_api *tc_get_api(void);
 
-/* CFFI-END */
-
 struct tc_candidate_list;
 
 /*
@@ -216,6 +214,8 @@ struct tc_api {
     tc_status (*candidate_add)(struct tc_candidate_list *list, const char *name, uint32_t flags);
     tc_status (*fail)(tc_status status, const char *format, ...);
 };
+
+/* CFFI-END */
 
 #ifdef __cplusplus
 }
