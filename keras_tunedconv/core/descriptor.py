@@ -19,6 +19,7 @@ _LAYOUTS = ("channels_last", "channels_first")
 _FILTER_LAYOUTS = ("hwio", "oihw", "ohwi")
 SUPPORTED_DTYPES = frozenset(_DTYPES)
 
+_DTYPE_FIELDS = ("x_dtype", "w_dtype", "y_dtype", "compute_dtype")
 _DIM_FIELDS = ("x_dims", "w_dims", "y_dims", "pad_before", "pad_after", "stride", "dilation")
 
 
@@ -103,7 +104,7 @@ class ConvDescriptor:
         c = ffi.new("tc_conv *")
         c.direction = DIRECTIONS.index(self.direction)
         c.spatial_rank = self.spatial_rank
-        for name in ("x_dtype", "w_dtype", "y_dtype", "compute_dtype"):
+        for name in _DTYPE_FIELDS:
             setattr(c, name, _DTYPES.index(getattr(self, name)))
         c.x_layout = _LAYOUTS.index(self.x_layout)
         c.w_layout = _FILTER_LAYOUTS.index(self.w_layout)
@@ -122,14 +123,13 @@ class ConvDescriptor:
         """The descriptor in a `tc_conv`."""
         rank = c.spatial_rank
         lengths = {name: rank + 2 if name.endswith("dims") else rank for name in _DIM_FIELDS}
-        dims = {name: tuple(getattr(c, name)[i] for i in range(n)) for name, n in lengths.items()}
-        dtypes = {
-            name: _DTYPES[getattr(c, name)] for name in ("x_dtype", "w_dtype", "y_dtype", "compute_dtype")
+        fields: dict[str, Any] = {
+            name: tuple(getattr(c, name)[i] for i in range(n)) for name, n in lengths.items()
         }
+        fields |= {name: _DTYPES[getattr(c, name)] for name in _DTYPE_FIELDS}
         return cls(
             direction=DIRECTIONS[c.direction],
-            **dims,
-            **dtypes,
+            **fields,
             groups=c.groups,
             x_layout=_LAYOUTS[c.x_layout],
             w_layout=_FILTER_LAYOUTS[c.w_layout],
@@ -205,7 +205,8 @@ def forward_descriptor(
     if isinstance(padding, str):
         same = padding.lower() == "same"
         pads = [
-            same_padding(spatial[i], kernel[i], stride[i], dilation[i]) if same else (0, 0) for i in range(rank)
+            same_padding(spatial[i], kernel[i], stride[i], dilation[i]) if same else (0, 0)
+            for i in range(rank)
         ]
     else:
         pads = [(int(before), int(after)) for before, after in padding]

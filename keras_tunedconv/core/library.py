@@ -12,14 +12,17 @@ from typing import Any
 _reason: str | None = None
 
 try:
-    from keras_tunedconv._core import ffi, lib
+    from keras_tunedconv import _core
 except ImportError as error:
-    ffi: Any = None  # type: ignore[no-redef]
-    lib: Any = None  # type: ignore[no-redef]
+    ffi: Any = None
+    lib: Any = None
     _reason = (
         f"the compiled core keras_tunedconv._core could not be imported ({error}); "
         "it is built on Linux x86-64 by `pip install keras-tunedconv`"
     )
+else:
+    ffi = _core.ffi
+    lib = _core.lib
 
 
 def unavailable_reason() -> str | None:
@@ -37,9 +40,7 @@ def native_folder() -> Path:
     """
     if lib is None:
         raise RuntimeError(_reason)
-    import keras_tunedconv._core as extension
-
-    return Path(extension.__file__).resolve().parent / "_native"
+    return Path(_core.__file__).resolve().parent / "_native"
 
 
 def text(buffer: Any) -> str:

@@ -83,7 +83,7 @@ class Record:
             ValueError: a text is too long for its field or holds a NUL.
         """
         c = ffi.new("tc_record *")
-        for name in ("key", "environment", "algorithm", "runner_up"):
+        for name in _TEXTS:
             value = getattr(self, name).encode()
             field = getattr(c, name)
             if len(value) >= ffi.sizeof(field) or b"\0" in value:
@@ -99,13 +99,14 @@ class Record:
     @classmethod
     def from_c(cls, c: Any) -> Record:
         """The record in a `tc_record`."""
-        texts = {name: text(getattr(c, name)) for name in ("key", "environment", "algorithm", "runner_up")}
-        numbers = {name: getattr(c, name) for name in _NUMBERS}
-        numbers["provenance"] = Provenance(numbers["provenance"])
-        numbers["deterministic"] = bool(numbers["deterministic"])
-        return cls(**texts, **numbers, sequence=c.sequence)
+        fields: dict[str, Any] = {name: text(getattr(c, name)) for name in _TEXTS}
+        fields |= {name: getattr(c, name) for name in _NUMBERS}
+        fields["provenance"] = Provenance(fields["provenance"])
+        fields["deterministic"] = bool(fields["deterministic"])
+        return cls(**fields, sequence=c.sequence)
 
 
+_TEXTS = ("key", "environment", "algorithm", "runner_up")
 _NUMBERS = (
     "workspace_bytes",
     "created",
