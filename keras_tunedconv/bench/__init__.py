@@ -1,0 +1,1 @@
+"""Benchmarks: single convolutions, whole models and overheads, tuned and stock in turn in one run."""
