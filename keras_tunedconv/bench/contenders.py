@@ -78,8 +78,8 @@ def tuned(problem: Problem) -> Convolution:
         )
         if y is None:
             raise RuntimeError(
-                f"The tuned op cannot run {problem.text} under {keras.backend.backend()}, so there is nothing "
-                "to time. `keras-tunedconv doctor` says what is missing."
+                f"The tuned op cannot run {problem.text} under {keras.backend.backend()}, so nothing is "
+                "timed. `keras-tunedconv doctor` says what is missing."
             )
         return y
 

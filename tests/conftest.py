@@ -1,0 +1,44 @@
+"""What every test starts from: one Keras backend a process, an empty registry, default settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+import pytest
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+# Keras reads it once, at import. Unset, it would be the user's ~/.keras/keras.json.
+os.environ.setdefault(
+    "KERAS_BACKEND", next((name for name in BACKENDS if importlib.util.find_spec(name)), "numpy")
+)
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+for _name in list(os.environ):
+    # A developer's own settings would change what tests see; folders of caches may stay.
+    if _name.startswith("KERAS_TUNEDCONV_") and not _name.endswith(("_DIR", "_ONEDNN", "_CUDNN", "_CACHE")):
+        del os.environ[_name]
+
+
+@pytest.fixture(autouse=True)
+def _isolated_registry():
+    """Each test starts with no plans, records or counts, and leaves no setting behind."""
+    from keras_tunedconv.core import registry
+    from keras_tunedconv.core.config import config
+
+    registry.clear()
+    with config.override():
+        yield
+    registry.clear()
+
+
+@pytest.fixture(autouse=True)
+def _default_dtype_policy():
+    """A test that changes Keras's global dtypes does not change the next one's."""
+    yield
+    if "keras" in sys.modules:
+        import keras
+
+        keras.config.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
