@@ -1,0 +1,172 @@
+/*
+ * The implementations oneDNN has for a convolution, in three formulations that differ in who chooses
+ * the layouts of the tensors:
+ *
+ *   any     oneDNN chooses all, as its documentation advises; tensors are reordered where it chose another
+ *           layout than the caller's. Its first implementation is the default.
+ *   plain   input and output stay as they are, the filter is oneDNN's choice
+ *   strict  all stay as they are
+ *
+ * Names are "onednn:<implementation>#<occurrence>/<formulation>", the occurrence counting the implementations
+ * of one name in one formulation. What a later formulation would run with the very layouts of an earlier one
+ * is left out.
+ */
+#ifdef TC_WITH_ONEDNN
+
+#include "onednn.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct { const char *name; onednn_freedom freedom; } formulations[] = {
+    {"any", 1u << ONEDNN_X | 1u << ONEDNN_W | 1u << ONEDNN_Y},
+    {"plain", 1u << ONEDNN_W},
+    {"strict", 0},
+};
+
+enum { FORMULATIONS = sizeof formulations / sizeof *formulations };
+
+static int same_layouts(const onednn_engine *engine, tc_direction direction, const_dnnl_primitive_desc_t a,
+                        const_dnnl_primitive_desc_t b)
+{
+    for (int i = 0; i < ONEDNN_OPERANDS; i++)
+        if (!engine->library.memory_desc_equal(onednn_operand_desc(engine, direction, a, i),
+                                               onednn_operand_desc(engine, direction, b, i)))
+            return 0;
+    return 1;
+}
+
+/* Whether a formulation before this one already runs the same implementation on the same layouts. */
+static int repeats_another(const onednn_engine *engine, tc_direction direction, const onednn_choices *choices,
+                           const onednn_choice *choice)
+{
+    for (size_t i = 0; i < choices->count; i++) {
+        const onednn_choice *other = &choices->items[i];
+        if (other->formulation != choice->formulation && other->occurrence == choice->occurrence &&
+            strcmp(other->implementation, choice->implementation) == 0 &&
+            same_layouts(engine, direction, other->desc, choice->desc))
+            return 1;
+    }
+    return 0;
+}
+
+static tc_status append(onednn_choices *choices, const onednn_choice *choice)
+{
+    if (choices->count == choices->capacity) {
+        size_t capacity = choices->capacity ? 2 * choices->capacity : 16;
+        onednn_choice *items = realloc(choices->items, capacity * sizeof *items);
+        if (!items)
+            return tc_fail(TC_OUT_OF_MEMORY, "no memory for a list of %zu implementations", capacity);
+        choices->items = items;
+        choices->capacity = capacity;
+    }
+    choices->items[choices->count++] = *choice;
+    return TC_OK;
+}
+
+/* The name of the implementation, its flags and its occurrence among those listed so far. */
+static tc_status identify(const onednn_engine *engine, const onednn_choices *choices, const_dnnl_primitive_desc_t desc,
+                          onednn_choice *choice)
+{
+    const char *implementation = NULL;
+    tc_status status = onednn_check(
+        engine->library.primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&implementation),
+        "name an implementation");
+    if (status != TC_OK)
+        return status;
+    snprintf(choice->implementation, sizeof choice->implementation, "%s", implementation);
+    for (size_t i = 0; i < choices->count; i++)
+        choice->occurrence += choices->items[i].formulation == choice->formulation &&
+                              strcmp(choices->items[i].implementation, choice->implementation) == 0;
+    snprintf(choice->candidate.name, sizeof choice->candidate.name, "onednn:%s#%d/%s", choice->implementation,
+             choice->occurrence, formulations[choice->formulation].name);
+    choice->candidate.flags = TC_CANDIDATE_DETERMINISTIC; /* work is split by the number of threads alone */
+    if (strncmp(choice->implementation, "ref", 3) == 0)
+        choice->candidate.flags |= TC_CANDIDATE_LAST_RESORT;
+    return TC_OK;
+}
+
+/* Adds the implementation that desc stands at. */
+static tc_status add_choice(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices,
+                            const_dnnl_primitive_desc_t desc, int formulation, int rank)
+{
+    onednn_choice choice = {.formulation = formulation, .rank = rank};
+    tc_status status = identify(engine, choices, desc, &choice);
+    if (status == TC_OK)
+        status = onednn_check(engine->library.primitive_desc_clone(&choice.desc, desc), "copy a descriptor");
+    if (status != TC_OK)
+        return status;
+    choice.repeated = repeats_another(engine, problem->direction, choices, &choice);
+    status = append(choices, &choice);
+    if (status != TC_OK)
+        engine->library.primitive_desc_destroy(choice.desc);
+    return status;
+}
+
+static tc_status add_formulation(const onednn_engine *engine, const onednn_problem *problem, int formulation,
+                                 onednn_choices *choices)
+{
+    dnnl_primitive_desc_t desc = NULL;
+    tc_status status = onednn_problem_describe(engine, problem, formulations[formulation].freedom, &desc);
+    if (status == TC_UNSUPPORTED)
+        return TC_OK; /* no implementation takes these layouts */
+    if (status != TC_OK)
+        return status;
+    int rank = 0;
+    do
+        status = add_choice(engine, problem, choices, desc, formulation, rank++);
+    while (status == TC_OK && engine->library.primitive_desc_next_impl(desc) == dnnl_success);
+    engine->library.primitive_desc_destroy(desc);
+    return status;
+}
+
+static void drop_repeated(const onednn_engine *engine, onednn_choices *choices)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < choices->count; i++) {
+        if (choices->items[i].repeated)
+            engine->library.primitive_desc_destroy(choices->items[i].desc);
+        else
+            choices->items[kept++] = choices->items[i];
+    }
+    choices->count = kept;
+}
+
+/* Last resorts last; else the first of each formulation, the second of each, and so on. */
+static int compare_choices(const void *left, const void *right)
+{
+    const onednn_choice *a = left, *b = right;
+    int last_a = (a->candidate.flags & TC_CANDIDATE_LAST_RESORT) != 0;
+    int last_b = (b->candidate.flags & TC_CANDIDATE_LAST_RESORT) != 0;
+    if (last_a != last_b)
+        return last_a - last_b;
+    return a->rank != b->rank ? a->rank - b->rank : a->formulation - b->formulation;
+}
+
+tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices)
+{
+    memset(choices, 0, sizeof *choices);
+    tc_status status = TC_OK;
+    for (int i = 0; i < FORMULATIONS && status == TC_OK; i++)
+        status = add_formulation(engine, problem, i, choices);
+    if (status == TC_OK && choices->count == 0)
+        status = tc_fail(TC_UNSUPPORTED, "oneDNN has no implementation of this convolution for this processor");
+    if (status != TC_OK) {
+        onednn_choices_free(engine, choices);
+        return status;
+    }
+    drop_repeated(engine, choices);
+    qsort(choices->items, choices->count, sizeof *choices->items, compare_choices);
+    return TC_OK;
+}
+
+void onednn_choices_free(const onednn_engine *engine, onednn_choices *choices)
+{
+    for (size_t i = 0; i < choices->count; i++)
+        engine->library.primitive_desc_destroy(choices->items[i].desc);
+    free(choices->items);
+    memset(choices, 0, sizeof *choices);
+}
+
+#endif

@@ -1,0 +1,205 @@
+/*
+ * The parts of the oneDNN engine and what they share.
+ *
+ *   library.c      finds the library and its functions
+ *   worker.c       the one thread that calls oneDNN
+ *   arena.c        scratchpads and reordered tensors
+ *   environment.c  the text of CPU and library in the key
+ *   problem.c      tc_conv in oneDNN's terms
+ *   candidates.c   the implementations oneDNN has for it
+ *   plan.c         one of them, ready to run
+ *   engine.c       the table of functions for the core
+ */
+#ifndef TC_ONEDNN_H
+#define TC_ONEDNN_H
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "tunedconv_engine.h"
+
+/* ---- library.c --------------------------------------------------------------------------------- */
+
+/* What is called of oneDNN, without the prefix dnnl_. */
+#define ONEDNN_FUNCTIONS(X) \
+    X(version) \
+    X(get_effective_cpu_isa) \
+    X(engine_create) \
+    X(engine_destroy) \
+    X(stream_create) \
+    X(stream_destroy) \
+    X(stream_wait) \
+    X(primitive_attr_create) \
+    X(primitive_attr_destroy) \
+    X(primitive_attr_set_fpmath_mode) \
+    X(primitive_attr_set_scratchpad_mode) \
+    X(memory_desc_create_with_strides) \
+    X(memory_desc_create_with_tag) \
+    X(memory_desc_destroy) \
+    X(memory_desc_equal) \
+    X(memory_desc_get_size) \
+    X(memory_create) \
+    X(memory_destroy) \
+    X(memory_set_data_handle) \
+    X(convolution_forward_primitive_desc_create) \
+    X(convolution_backward_data_primitive_desc_create) \
+    X(convolution_backward_weights_primitive_desc_create) \
+    X(reorder_primitive_desc_create) \
+    X(primitive_desc_clone) \
+    X(primitive_desc_destroy) \
+    X(primitive_desc_next_impl) \
+    X(primitive_desc_query) \
+    X(primitive_desc_query_md) \
+    X(primitive_create) \
+    X(primitive_execute) \
+    X(primitive_destroy)
+
+typedef struct onednn_library {
+    void *handle;
+    char path[512];
+    /* Of the OpenMP that the library calls; NULL where it has another threading runtime. */
+    int (*omp_get_max_threads)(void);
+    void (*omp_set_num_threads)(int);
+    void (*omp_set_dynamic)(int);
+#define X(name) __typeof__(&dnnl_##name) name;
+    ONEDNN_FUNCTIONS(X)
+#undef X
+} onednn_library;
+
+/* The copy already in the process, else the first of paths that will do, else the system's. */
+tc_status onednn_library_open(const char *const *paths, onednn_library *library);
+const char *onednn_runtime_name(unsigned runtime);
+/* TC_OK, or fails with "oneDNN could not <what>" and the status that fits oneDNN's. */
+tc_status onednn_check(dnnl_status_t status, const char *what);
+
+/* ---- worker.c ------------------------------------------------------------------------------------ */
+
+typedef tc_status (*onednn_job)(void *argument);
+
+/* Starts the worker for its one owner. setup(argument) runs first on every thread that becomes the worker. */
+tc_status onednn_worker_acquire(onednn_job setup, void *argument);
+void onednn_worker_release(void);
+/* Runs a job on the worker, one at a time, and waits for it; its message becomes the caller's. */
+tc_status onednn_worker_run(onednn_job job, void *argument);
+
+/* ---- arena.c ------------------------------------------------------------------------------------- */
+
+typedef struct onednn_arena {
+    void *base;
+    size_t size;
+} onednn_arena;
+
+enum { ONEDNN_ALIGNMENT = 64 };
+
+/* Makes the arena hold at least `bytes`; what was in it is lost when it has to grow. */
+tc_status onednn_arena_reserve(onednn_arena *arena, size_t bytes);
+/* Gives the memory back when it is more than `bytes` call for. */
+void onednn_arena_trim(onednn_arena *arena, size_t bytes);
+void onednn_arena_release(onednn_arena *arena);
+
+/* ---- engine.c ------------------------------------------------------------------------------------ */
+
+struct onednn_plan;
+
+/* Everything but library, threads and environment is touched by the worker only. */
+typedef struct onednn_engine {
+    onednn_library library;
+    int threads;
+    char environment[TC_ENVIRONMENT_SIZE];
+    dnnl_engine_t cpu;
+    dnnl_stream_t stream;
+    dnnl_primitive_attr_t attributes; /* strict float32, scratchpads from the caller */
+    onednn_arena arena;
+    struct onednn_plan *plans;
+} onednn_engine;
+
+/* ---- environment.c ------------------------------------------------------------------------------- */
+
+tc_status onednn_environment(const onednn_library *library, int threads, char *text, size_t size);
+/* CPUs this process may run on, at least 1. */
+int onednn_affinity_count(void);
+
+/* ---- problem.c ----------------------------------------------------------------------------------- */
+
+enum { ONEDNN_X, ONEDNN_W, ONEDNN_Y, ONEDNN_OPERANDS };
+
+/* A tensor as it lies in the caller's memory. */
+typedef struct onednn_tensor {
+    int ndims;
+    dnnl_data_type_t dtype;
+    dnnl_dims_t dims, strides;
+} onednn_tensor;
+
+typedef struct onednn_problem {
+    tc_direction direction;
+    onednn_tensor tensors[ONEDNN_OPERANDS];
+    dnnl_dims_t strides, dilations, pad_before, pad_after;
+} onednn_problem;
+
+/* Which layouts oneDNN may choose for itself: bit ONEDNN_X, ONEDNN_W, ONEDNN_Y. */
+typedef unsigned onednn_freedom;
+
+/* TC_UNSUPPORTED for what oneDNN has no words for (float64). */
+tc_status onednn_problem_make(const tc_conv *conv, onednn_problem *problem);
+/* A descriptor of the first implementation. TC_UNSUPPORTED when there is none. */
+tc_status onednn_problem_describe(const onednn_engine *engine, const onednn_problem *problem,
+                                  onednn_freedom freedom, dnnl_primitive_desc_t *desc);
+tc_status onednn_tensor_describe(const onednn_engine *engine, const onednn_tensor *tensor, int any,
+                                 dnnl_memory_desc_t *desc);
+/* The layout an implementation wants an operand in (owned by desc), and the operand's name when it runs. */
+const_dnnl_memory_desc_t onednn_operand_desc(const onednn_engine *engine, tc_direction direction,
+                                             const_dnnl_primitive_desc_t desc, int operand);
+int onednn_operand_argument(tc_direction direction, int operand);
+/* The operand that the direction computes. */
+int onednn_output(tc_direction direction);
+
+/* ---- candidates.c -------------------------------------------------------------------------------- */
+
+typedef struct onednn_choice {
+    tc_candidate candidate;
+    char implementation[TC_NAME_SIZE / 2];
+    int occurrence; /* among the implementations of that name in one formulation */
+    int rank;       /* place in oneDNN's own order within one formulation */
+    int formulation;
+    int repeated;   /* an earlier formulation has the same */
+    dnnl_primitive_desc_t desc;
+} onednn_choice;
+
+typedef struct onednn_choices {
+    onednn_choice *items;
+    size_t count, capacity;
+} onednn_choices;
+
+/* All implementations, the default first; each different from those before it. */
+tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices);
+void onednn_choices_free(const onednn_engine *engine, onednn_choices *choices);
+
+/* ---- plan.c -------------------------------------------------------------------------------------- */
+
+/* A primitive and the place of its scratchpad. */
+typedef struct onednn_step {
+    dnnl_primitive_t primitive;
+    dnnl_memory_t scratchpad; /* NULL when it needs none */
+} onednn_step;
+
+typedef struct onednn_operand {
+    onednn_step reorder;  /* primitive NULL when the caller's layout is the one wanted */
+    dnnl_memory_t given;  /* in the caller's memory */
+    dnnl_memory_t wanted; /* in the workspace; `given` itself when there is no reorder */
+    size_t offset;        /* of `wanted` in the workspace */
+} onednn_operand;
+
+typedef struct onednn_plan {
+    struct onednn_plan *next, **link;
+    tc_direction direction;
+    onednn_step convolution;
+    onednn_operand operands[ONEDNN_OPERANDS];
+    size_t workspace;
+} onednn_plan;
+
+tc_status onednn_plan_make(onednn_engine *engine, const onednn_problem *problem, const char *name,
+                           onednn_plan **plan);
+void onednn_plan_free(onednn_engine *engine, onednn_plan *plan);
+/* workspace: NULL to use the engine's arena. */
+tc_status onednn_plan_run(onednn_engine *engine, onednn_plan *plan, void *workspace, const tc_operands *operands);
+
+#endif
