@@ -90,13 +90,13 @@ typedef struct tc_conv {
 typedef struct tc_operands { void *x, *w, *y; } tc_operands;
 
 /*
- * Where and how a call runs. allocate may be NULL on the CPU (the engine then uses memory of its own).
+ * Where and how a call runs. allocate may be NULL on the CPU (the core then keeps workspace of its own).
  * deallocate may be NULL: the framework frees what it handed out when the op ends.
  */
 typedef struct tc_context {
     int32_t device_kind, device_ordinal;
     void *stream;             /* CUstream; NULL on the CPU */
-    void *(*allocate)(void *user, size_t bytes);
+    void *(*allocate)(void *user, size_t bytes); /* NULL: out of memory */
     void (*deallocate)(void *user, void *pointer);
     void *user;
     int32_t forbid_measuring; /* 1: run stored or default only (shape inference, capture known to the bridge) */
@@ -168,19 +168,26 @@ tc_status tc_engine_close(const char *name);
 /* The library's version and the file it was loaded from, one line. */
 tc_status tc_engine_describe(const char *name, char *text, size_t size);
 tc_status tc_environment(int32_t device_kind, int32_t ordinal, char *text, size_t size);
-/* Whether an open engine has an algorithm for it; cheap after the first time. */
+/*
+ * Whether an open engine has an algorithm for it that is not a mere last resort; cheap after the first time.
+ * Engines of last resort count only where the device has no other.
+ */
 tc_status tc_supported(const tc_conv *conv, int32_t device_kind, int32_t ordinal);
 /* Names of the candidates, the default first, one a line. *size: bytes there, then bytes needed (NUL included). */
 tc_status tc_candidates(const tc_conv *conv, int32_t device_kind, int32_t ordinal, char *text, size_t *size);
 
 /* ---- running ------------------------------------------------------------------------------------------- */
 tc_status tc_convolve(const tc_conv *conv, const tc_context *context, const tc_operands *operands);
-/* Runs one algorithm by name, past the registry; repeats timed runs after a warm-up give seconds each. */
+/* Runs one algorithm by name, past the registry. *seconds: the mean of `repeats` timed runs after a first one. */
 tc_status tc_run_algorithm(const tc_conv *conv, const tc_context *context, const tc_operands *operands,
                            const char *algorithm, int32_t repeats, double *seconds);
 
 /* ---- registry ------------------------------------------------------------------------------------------ */
-/* Adds what a file says. Refuses malformed records (TC_INVALID_ARGUMENT); what was measured here stays. */
+/*
+ * Adds what a file says. Refuses malformed records (TC_INVALID_ARGUMENT). Of two records of one key and
+ * environment the later one stays, but never in place of one measured in this process, nor a copied or
+ * predicted one in place of a measured one.
+ */
 tc_status tc_registry_put(const tc_record *record);
 /* Copies records changed after sequence `since`, at most capacity, oldest change first; *count: how many there are. */
 tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacity, size_t *count);
@@ -190,6 +197,11 @@ void tc_get_stats(tc_stats *stats);
 void tc_count_fallback(const char *key);  /* a bridge chose the framework's own convolution for this key */
 void tc_get_config(tc_config *config);
 tc_status tc_set_config(const tc_config *config);
+/*
+ * Runs this algorithm for a direction (-1: all three) whatever is stored; NULL ends it. A convolution that
+ * cannot run it fails, and the message lists what can. Such runs are not measured, stored or counted.
+ */
+tc_status tc_set_override(int32_t direction, const char *algorithm);
 
 typedef struct tc_api tc_api;
 const tc_api *tc_get_api(void);

@@ -68,6 +68,8 @@ typedef struct tc_engine_ops {
     tc_status (*fetch)(void *engine, const tc_context *ctx, void *host, const void *device, size_t bytes);
     /* Fills device memory with the byte 0xFF, a NaN in every dtype, so that a value nobody wrote shows. */
     tc_status (*poison)(void *engine, const tc_context *ctx, void *device, size_t bytes);
+    /* Fills device memory with zeros, for outputs that are empty sums. May be NULL on the CPU. */
+    tc_status (*zero)(void *engine, const tc_context *ctx, void *device, size_t bytes);
 } tc_engine_ops;
 
 /*

@@ -1,0 +1,147 @@
+/* Settings of the process, and the override of the algorithm. */
+#include "config.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_MODE TC_MODE_SEARCH
+#define DEFAULT_WORKSPACE_LIMIT (INT64_C(1) << 30)
+#define DEFAULT_PROCESS_BUDGET 60.0
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static tc_config current = {
+    .mode = DEFAULT_MODE,
+    .verify = 1,
+    .minimum_runs = 5,
+    .key_budget_seconds = 2.0,
+    .process_budget_seconds = DEFAULT_PROCESS_BUDGET,
+    .margin = 0.03,
+    .drop_ratio = 2.0,
+    .workspace_limit_bytes = DEFAULT_WORKSPACE_LIMIT,
+};
+static _Atomic int32_t current_mode = DEFAULT_MODE;
+static _Atomic int64_t current_workspace_limit = DEFAULT_WORKSPACE_LIMIT;
+static _Atomic double current_process_budget = DEFAULT_PROCESS_BUDGET;
+
+/* ---- settings ------------------------------------------------------------------------------------ */
+
+void tc_get_config(tc_config *config)
+{
+    pthread_mutex_lock(&lock);
+    *config = current;
+    pthread_mutex_unlock(&lock);
+}
+
+int32_t tc_config_mode(void)
+{
+    return atomic_load_explicit(&current_mode, memory_order_relaxed);
+}
+
+int64_t tc_config_workspace_limit(void)
+{
+    return atomic_load_explicit(&current_workspace_limit, memory_order_relaxed);
+}
+
+double tc_config_process_budget(void)
+{
+    return atomic_load_explicit(&current_process_budget, memory_order_relaxed);
+}
+
+static tc_status check_number(const char *field, double value, double low, int low_allowed, double high)
+{
+    if (isfinite(value) && (value > low || (low_allowed && value == low)) && value <= high)
+        return TC_OK;
+    return tc_fail(TC_INVALID_ARGUMENT, "%s must be %s %g and at most %g, got %g", field,
+                   low_allowed ? "at least" : "above", low, high, value);
+}
+
+static tc_status check_config(const tc_config *config)
+{
+    const struct { const char *field; double value, low; int low_allowed; double high; } fields[] = {
+        {"mode", config->mode, TC_MODE_SEARCH, 1, TC_MODE_REFRESH},
+        {"verify", config->verify, 0, 1, 1},
+        {"resume", config->resume, 0, 1, 1},
+        {"minimum_runs", config->minimum_runs, 1, 1, 1000},
+        {"key_budget_seconds", config->key_budget_seconds, 0, 0, 1e6},
+        {"process_budget_seconds", config->process_budget_seconds, 0, 0, 1e6},
+        {"margin", config->margin, 0, 1, 1},
+        {"drop_ratio", config->drop_ratio, 1, 1, 1e6},
+        {"workspace_limit_bytes", (double)config->workspace_limit_bytes, 0, 1, (double)(INT64_C(1) << 50)},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        tc_status status = check_number(fields[i].field, fields[i].value, fields[i].low, fields[i].low_allowed,
+                                        fields[i].high);
+        if (status != TC_OK)
+            return status;
+    }
+    return TC_OK;
+}
+
+tc_status tc_set_config(const tc_config *config)
+{
+    if (!config)
+        return tc_fail(TC_INVALID_ARGUMENT, "expected a configuration, got NULL");
+    tc_status status = check_config(config);
+    if (status != TC_OK)
+        return status;
+    pthread_mutex_lock(&lock);
+    current = *config;
+    atomic_store_explicit(&current_mode, config->mode, memory_order_relaxed);
+    atomic_store_explicit(&current_workspace_limit, config->workspace_limit_bytes, memory_order_relaxed);
+    atomic_store_explicit(&current_process_budget, config->process_budget_seconds, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    return TC_OK;
+}
+
+/* ---- override -------------------------------------------------------------------------------------- */
+
+enum { DIRECTIONS = TC_BACKWARD_FILTER + 1 };
+
+/* Names given so far are kept, as calls read them without a lock; there are as many as the user typed. */
+typedef struct override_name {
+    struct override_name *older;
+    char name[TC_NAME_SIZE];
+} override_name;
+
+static override_name *override_names;
+static _Atomic(const char *) overrides[DIRECTIONS];
+
+static const char *intern(const char *name)
+{
+    for (override_name *known = override_names; known; known = known->older)
+        if (strcmp(known->name, name) == 0)
+            return known->name;
+    override_name *added = calloc(1, sizeof *added);
+    if (!added)
+        return NULL;
+    strcpy(added->name, name);
+    added->older = override_names;
+    override_names = added;
+    return added->name;
+}
+
+tc_status tc_set_override(int32_t direction, const char *algorithm)
+{
+    if (direction < -1 || direction >= DIRECTIONS)
+        return tc_fail(TC_INVALID_ARGUMENT, "direction must be 0 to %d, or -1 for all, got %d", DIRECTIONS - 1,
+                       direction);
+    if (algorithm && (!*algorithm || strlen(algorithm) >= TC_NAME_SIZE))
+        return tc_fail(TC_INVALID_ARGUMENT, "an algorithm's name must have 1 to %d bytes, got %zu", TC_NAME_SIZE - 1,
+                       strlen(algorithm));
+    pthread_mutex_lock(&lock);
+    const char *name = algorithm ? intern(algorithm) : NULL;
+    if (name || !algorithm)
+        for (int32_t i = 0; i < DIRECTIONS; i++)
+            if (direction == -1 || direction == i)
+                atomic_store_explicit(&overrides[i], name, memory_order_release);
+    pthread_mutex_unlock(&lock);
+    return name || !algorithm ? TC_OK : tc_fail(TC_OUT_OF_MEMORY, "no memory for an override's name");
+}
+
+const char *tc_override_of(int32_t direction)
+{
+    return atomic_load_explicit(&overrides[direction], memory_order_acquire);
+}

@@ -1,0 +1,15 @@
+/* Settings of the process, as calls read them. */
+#ifndef TC_CONFIG_H
+#define TC_CONFIG_H
+
+#include "tunedconv_engine.h"
+
+/* The settings that a call with a known key looks at, each one atomic load. */
+int32_t tc_config_mode(void);
+int64_t tc_config_workspace_limit(void);
+double tc_config_process_budget(void);
+
+/* The algorithm that tc_set_override wants for a direction; NULL when there is none. Lives until the process ends. */
+const char *tc_override_of(int32_t direction);
+
+#endif

@@ -1,0 +1,300 @@
+/* The table of engines: opening, closing, and asking them what they can do. */
+#include "engines.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conv.h"
+#include "registry.h"
+#include "status.h"
+
+static const tc_engine_ops *const built_in[] = {
+#ifdef TC_WITH_ONEDNN
+    &tc_onednn_engine,
+#endif
+#ifndef TC_WITHOUT_CUDNN
+    &tc_cudnn_engine,
+#endif
+    &tc_reference_engine,
+};
+enum { BUILT_IN = sizeof built_in / sizeof *built_in };
+
+/* Places are never moved, since plans point at them; one is taken again once its engine was closed. */
+static tc_engine engines[TC_MAX_ENGINES];
+static tc_engine *opened[TC_MAX_ENGINES]; /* the open ones, in the order they are asked */
+static size_t opened_count;
+static _Atomic uint64_t generation;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- the table: callers hold the lock -------------------------------------------------------------- */
+
+static tc_engine *find_open(const char *name)
+{
+    for (size_t i = 0; i < opened_count; i++)
+        if (strcmp(opened[i]->ops->name, name) == 0)
+            return opened[i];
+    return NULL;
+}
+
+static void list_opened(tc_engine *engine)
+{
+    size_t at = opened_count++;
+    if (!engine->ops->last_resort)
+        for (; at > 0 && opened[at - 1]->ops->last_resort; at--)
+            opened[at] = opened[at - 1];
+    opened[at] = engine;
+    engine->open = 1;
+    atomic_fetch_add(&generation, 1);
+}
+
+static tc_status open_ops(const tc_engine_ops *ops, const char *const *paths, void *library)
+{
+    if (find_open(ops->name))
+        return library ? tc_fail(TC_INVALID_ARGUMENT, "an engine named '%s' is open already", ops->name) : TC_OK;
+    for (size_t i = 0; i < TC_MAX_ENGINES; i++) {
+        if (engines[i].open)
+            continue;
+        void *state = NULL;
+        tc_status status = ops->open(paths, &state);
+        if (status == TC_OK) {
+            engines[i] = (tc_engine){.ops = ops, .state = state, .library = library};
+            list_opened(&engines[i]);
+        }
+        return status;
+    }
+    return tc_fail(TC_UNAVAILABLE, "%d engines are open already; close one with tc_engine_close", TC_MAX_ENGINES);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------- */
+
+tc_status tc_engine_open(const char *name, const char *const *paths)
+{
+    if (!name)
+        return tc_fail(TC_INVALID_ARGUMENT, "expected the name of an engine, got NULL");
+    for (size_t i = 0; i < BUILT_IN; i++) {
+        if (strcmp(built_in[i]->name, name) != 0)
+            continue;
+        pthread_mutex_lock(&lock);
+        tc_status status = open_ops(built_in[i], paths, NULL);
+        pthread_mutex_unlock(&lock);
+        return status;
+    }
+    char known[TC_MESSAGE_SIZE / 2] = "";
+    for (size_t i = 0; i < BUILT_IN; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", built_in[i]->name);
+    return tc_fail(TC_NOT_FOUND, "this build has no engine named '%.64s'; it has %s", name, known);
+}
+
+/* A table with a hole would crash much later, so it is refused whole. */
+static tc_status check_ops(const tc_engine_ops *ops)
+{
+    if (!ops->name || !*ops->name || strlen(ops->name) >= 64)
+        return tc_fail(TC_INVALID_ARGUMENT, "an engine's name must have 1 to 63 bytes");
+    if (ops->device_kind < TC_CPU || ops->device_kind > TC_CUDA)
+        return tc_fail(TC_INVALID_ARGUMENT, "engine '%s' is for device kind %d, which the core does not know",
+                       ops->name, ops->device_kind);
+    int complete = ops->open && ops->close && ops->describe && ops->environment && ops->candidates && ops->prepare &&
+                   ops->release && ops->workspace && ops->run && ops->can_measure && ops->time && ops->fetch &&
+                   ops->poison && (ops->zero || ops->device_kind == TC_CPU);
+    return complete ? TC_OK
+                    : tc_fail(TC_INVALID_ARGUMENT, "engine '%s' leaves a required function NULL: see tc_engine_ops",
+                              ops->name);
+}
+
+tc_status tc_engine_load(const char *library_path)
+{
+    if (!library_path)
+        return tc_fail(TC_INVALID_ARGUMENT, "expected the path of an engine's library, got NULL");
+    void *library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return tc_fail(TC_UNAVAILABLE, "cannot load an engine: %s", dlerror());
+    tunedconv_engine_entry entry;
+    *(void **)&entry = dlsym(library, "tunedconv_engine_entry");
+    const tc_engine_ops *ops = entry ? entry(tc_get_api()) : NULL;
+    tc_status status;
+    if (!entry)
+        status = tc_fail(TC_INVALID_ARGUMENT, "'%.256s' is not an engine: it exports no tunedconv_engine_entry",
+                         library_path);
+    else if (!ops)
+        status = tc_fail(TC_INVALID_ARGUMENT, "the engine in '%.256s' was built for another interface than version %d",
+                         library_path, TC_ABI_VERSION);
+    else
+        status = check_ops(ops);
+    if (status == TC_OK) {
+        pthread_mutex_lock(&lock);
+        status = open_ops(ops, NULL, library);
+        pthread_mutex_unlock(&lock);
+    }
+    if (status != TC_OK)
+        dlclose(library);
+    return status;
+}
+
+int32_t tc_engine_is_open(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    int32_t open = name && find_open(name);
+    pthread_mutex_unlock(&lock);
+    return open;
+}
+
+tc_status tc_engine_close(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    tc_engine *engine = name ? find_open(name) : NULL;
+    if (engine) {
+        size_t at = 0;
+        while (opened[at] != engine)
+            at++;
+        memmove(&opened[at], &opened[at + 1], (--opened_count - at) * sizeof *opened);
+        atomic_fetch_add(&generation, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!engine)
+        return tc_fail(TC_NOT_FOUND, "no engine named '%.64s' is open", name ? name : "");
+    tc_registry_forget_engine(engine);
+    engine->ops->close(engine->state);
+    /* The library stays loaded: its ops table may still be read by whoever looks at this place. */
+    pthread_mutex_lock(&lock);
+    engine->open = 0;
+    pthread_mutex_unlock(&lock);
+    return TC_OK;
+}
+
+tc_status tc_engine_describe(const char *name, char *text, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    tc_engine *engine = name ? find_open(name) : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!engine)
+        return tc_fail(TC_NOT_FOUND, "no engine named '%.64s' is open", name ? name : "");
+    return engine->ops->describe(engine->state, text, size);
+}
+
+/* ---- asking --------------------------------------------------------------------------------------- */
+
+size_t tc_engines_of(int32_t device_kind, const tc_engine *found[TC_MAX_ENGINES])
+{
+    size_t count = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < opened_count; i++)
+        if (opened[i]->ops->device_kind == device_kind)
+            found[count++] = opened[i];
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+uint64_t tc_engines_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_acquire);
+}
+
+static tc_status no_engine(int32_t device_kind)
+{
+    return tc_fail(TC_UNAVAILABLE, "no engine for device '%s' is open; call tc_engine_open first",
+                   tc_device_name(device_kind));
+}
+
+tc_status tc_environment(int32_t device_kind, int32_t ordinal, char *text, size_t size)
+{
+    const tc_engine *of_device[TC_MAX_ENGINES];
+    if (tc_engines_of(device_kind, of_device) == 0)
+        return no_engine(device_kind);
+    return of_device[0]->ops->environment(of_device[0]->state, ordinal, text, size);
+}
+
+/* Keeps what conv's determinism allows, then what is not a last resort before what is, each in its order. */
+static void keep_eligible(const tc_conv *conv, tc_candidate_list *list)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++)
+        if (!conv->deterministic || (list->items[i].flags & TC_CANDIDATE_DETERMINISTIC))
+            list->items[kept++] = list->items[i];
+    list->count = kept;
+    size_t front = 0;
+    for (size_t i = 0; i < kept; i++) {
+        if (list->items[i].flags & TC_CANDIDATE_LAST_RESORT)
+            continue;
+        tc_candidate candidate = list->items[i];
+        memmove(&list->items[front + 1], &list->items[front], (i - front) * sizeof candidate);
+        list->items[front++] = candidate;
+    }
+}
+
+tc_status tc_engine_candidates(const tc_engine *engine, int32_t ordinal, const tc_conv *conv, tc_candidate_list *list)
+{
+    tc_status status = engine->ops->candidates(engine->state, ordinal, conv, list);
+    if (status == TC_OK) {
+        keep_eligible(conv, list);
+        if (list->count == 0)
+            status = tc_fail(TC_UNSUPPORTED, "engine '%s' has no %salgorithm for this convolution", engine->ops->name,
+                             conv->deterministic ? "deterministic " : "");
+    }
+    if (status != TC_OK)
+        tc_candidates_free(list);
+    return status;
+}
+
+tc_status tc_find_engine(const tc_conv *conv, int32_t device_kind, int32_t ordinal, const tc_engine **engine,
+                         tc_candidate_list *list)
+{
+    const tc_engine *of_device[TC_MAX_ENGINES];
+    size_t count = tc_engines_of(device_kind, of_device);
+    if (count == 0)
+        return no_engine(device_kind);
+    tc_status status = TC_UNSUPPORTED;
+    for (size_t i = 0; i < count; i++) {
+        status = tc_engine_candidates(of_device[i], ordinal, conv, list);
+        *engine = of_device[i];
+        if (status == TC_OK || status == TC_DEVICE_FAILURE)
+            break;
+    }
+    return status;
+}
+
+tc_status tc_candidates(const tc_conv *conv, int32_t device_kind, int32_t ordinal, char *text, size_t *size)
+{
+    tc_status status = tc_conv_check(conv);
+    if (status != TC_OK)
+        return status;
+    if (!size)
+        return tc_fail(TC_INVALID_ARGUMENT, "expected the size of the buffer, got NULL");
+    tc_candidate_list list = {0};
+    const tc_engine *engine;
+    status = tc_find_engine(conv, device_kind, ordinal, &engine, &list);
+    if (status != TC_OK)
+        return status;
+    size_t needed = 0, available = text ? *size : 0;
+    for (size_t i = 0; i < list.count; i++) {
+        size_t length = strlen(list.items[i].name);
+        if (needed + length + 1 <= available) {
+            memcpy(text + needed, list.items[i].name, length);
+            text[needed + length] = i + 1 < list.count ? '\n' : '\0';
+        }
+        needed += length + 1;
+    }
+    tc_candidates_free(&list);
+    *size = needed;
+    if (text && needed > available)
+        return tc_fail(TC_INVALID_ARGUMENT, "the candidates' names need %zu bytes, got %zu", needed, available);
+    return TC_OK;
+}
+
+const tc_candidate *tc_candidate_named(const tc_candidate_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i].name, name) == 0)
+            return &list->items[i];
+    return NULL;
+}
+
+void tc_candidates_join(const tc_candidate_list *list, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < list->count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", list->items[i].name);
+}

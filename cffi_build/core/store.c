@@ -1,0 +1,231 @@
+/* What is known of every key and environment, by their full text: measured here or taken from files. */
+#include "store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hash.h"
+#include "record.h"
+
+/* A record, in its bucket and in the list of all by time of change. */
+typedef struct node {
+    tc_record record;
+    uint64_t hash;
+    int measured_here, rejected;
+    struct node *next_in_bucket;
+    struct node *older, *newer;
+} node;
+
+static struct {
+    pthread_mutex_t lock;
+    node **buckets;
+    size_t bucket_count, count;
+    node *oldest, *newest;
+    uint64_t sequence;
+} store = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Atomic uint64_t generation;
+
+/* ---- the table and the list: callers hold the lock --------------------------------------------------- */
+
+static uint64_t hash_of(const char *key, const char *environment)
+{
+    return tc_hash_bytes(tc_hash_bytes(0, key, strlen(key)), environment, strlen(environment));
+}
+
+static node *find(const char *key, const char *environment, uint64_t hash)
+{
+    node *at = store.bucket_count ? store.buckets[hash % store.bucket_count] : NULL;
+    while (at && !(at->hash == hash && strcmp(at->record.key, key) == 0 &&
+                   strcmp(at->record.environment, environment) == 0))
+        at = at->next_in_bucket;
+    return at;
+}
+
+static int grow(void)
+{
+    size_t bucket_count = store.bucket_count ? 2 * store.bucket_count : 64;
+    node **buckets = calloc(bucket_count, sizeof(node *));
+    if (!buckets)
+        return 0;
+    for (node *each = store.oldest; each; each = each->newer) {
+        node **bucket = &buckets[each->hash % bucket_count];
+        each->next_in_bucket = *bucket;
+        *bucket = each;
+    }
+    free(store.buckets);
+    store.buckets = buckets;
+    store.bucket_count = bucket_count;
+    return 1;
+}
+
+static void unlist(node *changed)
+{
+    *(changed->older ? &changed->older->newer : &store.oldest) = changed->newer;
+    *(changed->newer ? &changed->newer->older : &store.newest) = changed->older;
+}
+
+static void list_as_newest(node *changed)
+{
+    changed->older = store.newest;
+    changed->newer = NULL;
+    *(store.newest ? &store.newest->newer : &store.oldest) = changed;
+    store.newest = changed;
+    changed->record.sequence = ++store.sequence;
+}
+
+static node *add(uint64_t hash)
+{
+    if (store.count >= store.bucket_count && !grow())
+        return NULL;
+    node *added = calloc(1, sizeof *added);
+    if (!added)
+        return NULL;
+    added->hash = hash;
+    added->next_in_bucket = store.buckets[hash % store.bucket_count];
+    store.buckets[hash % store.bucket_count] = added;
+    store.count++;
+    return added;
+}
+
+static void clear_beyond(char *text, size_t size)
+{
+    size_t length = strlen(text);
+    memset(text + length, 0, size - length);
+}
+
+/* Text beyond the NUL and the sequence are not part of what a record says. */
+static void copy_record(tc_record *to, const tc_record *from)
+{
+    *to = *from;
+    clear_beyond(to->key, sizeof to->key);
+    clear_beyond(to->environment, sizeof to->environment);
+    clear_beyond(to->algorithm, sizeof to->algorithm);
+    clear_beyond(to->runner_up, sizeof to->runner_up);
+    to->reserved = 0;
+    to->sequence = 0;
+}
+
+static tc_status keep(const tc_record *record, uint64_t hash, node *known, int measured_here)
+{
+    if (known)
+        unlist(known);
+    else if (!(known = add(hash)))
+        return tc_fail(TC_OUT_OF_MEMORY, "no memory for a record");
+    copy_record(&known->record, record);
+    known->measured_here = measured_here;
+    known->rejected = 0;
+    list_as_newest(known);
+    return TC_OK;
+}
+
+/* ---- the interface --------------------------------------------------------------------------------- */
+
+/* An entry somebody chose stands above measured ones, those above entries from another size or a model. */
+static int rank(const tc_record *record)
+{
+    switch (record->provenance) {
+    case TC_OVERRIDE: return 3;
+    case TC_COPIED: return 1;
+    case TC_PREDICTED: return 0;
+    default: return 2;
+    }
+}
+
+static int same_contents(const tc_record *stored, const tc_record *record)
+{
+    tc_record a, b;
+    copy_record(&a, stored);
+    copy_record(&b, record);
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+tc_status tc_registry_put(const tc_record *record)
+{
+    tc_conv conv;
+    tc_status status = tc_record_check(record, &conv);
+    if (status != TC_OK)
+        return status;
+    uint64_t hash = hash_of(record->key, record->environment);
+    pthread_mutex_lock(&store.lock);
+    node *known = find(record->key, record->environment, hash);
+    int kept_out = known && known->rejected && strcmp(known->record.algorithm, record->algorithm) == 0;
+    int outranked = known && !known->rejected && (known->measured_here || rank(record) < rank(&known->record) ||
+                                                  same_contents(&known->record, record));
+    if (!kept_out && !outranked) {
+        status = keep(record, hash, known, 0);
+        atomic_fetch_add_explicit(&generation, 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&store.lock);
+    return status;
+}
+
+tc_status tc_store_measured(const tc_record *record)
+{
+    uint64_t hash = hash_of(record->key, record->environment);
+    pthread_mutex_lock(&store.lock);
+    tc_status status = keep(record, hash, find(record->key, record->environment, hash), 1);
+    pthread_mutex_unlock(&store.lock);
+    return status;
+}
+
+int tc_store_find(const char *key, const char *environment, tc_record *record)
+{
+    uint64_t hash = hash_of(key, environment);
+    pthread_mutex_lock(&store.lock);
+    const node *known = find(key, environment, hash);
+    int found = known && !known->rejected;
+    if (found)
+        *record = known->record;
+    pthread_mutex_unlock(&store.lock);
+    return found;
+}
+
+void tc_store_reject(const char *key, const char *environment, const char *algorithm)
+{
+    pthread_mutex_lock(&store.lock);
+    node *known = find(key, environment, hash_of(key, environment));
+    if (known && strcmp(known->record.algorithm, algorithm) == 0)
+        known->rejected = 1;
+    pthread_mutex_unlock(&store.lock);
+}
+
+uint64_t tc_store_generation(void)
+{
+    return atomic_load_explicit(&generation, memory_order_acquire);
+}
+
+tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacity, size_t *count)
+{
+    if (!count || (capacity > 0 && !records))
+        return tc_fail(TC_INVALID_ARGUMENT, "expected a place for the count and for %zu records, got NULL", capacity);
+    pthread_mutex_lock(&store.lock);
+    const node *first = NULL;
+    *count = 0;
+    for (const node *at = store.newest; at && at->record.sequence > since; at = at->older) {
+        first = at;
+        *count += !at->rejected;
+    }
+    size_t copied = 0;
+    for (; first && copied < capacity; first = first->newer)
+        if (!first->rejected)
+            records[copied++] = first->record;
+    pthread_mutex_unlock(&store.lock);
+    return TC_OK;
+}
+
+void tc_store_clear(void)
+{
+    pthread_mutex_lock(&store.lock);
+    for (node *each = store.oldest, *newer; each; each = newer) {
+        newer = each->newer;
+        free(each);
+    }
+    free(store.buckets);
+    store.buckets = NULL;
+    store.bucket_count = store.count = 0;
+    store.oldest = store.newest = NULL;
+    /* The sequence goes on, so that whoever remembers one from before does not miss what comes. */
+    pthread_mutex_unlock(&store.lock);
+}

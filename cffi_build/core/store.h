@@ -1,0 +1,20 @@
+/* What is known of every key and environment, by their full text: measured here or taken from files. */
+#ifndef TC_STORE_H
+#define TC_STORE_H
+
+#include "tunedconv_engine.h"
+
+/* Copies the record of a key in an environment; 0 when there is none, or it was rejected. */
+int tc_store_find(const char *key, const char *environment, tc_record *record);
+/* Keeps what was measured in this process, in place of whatever was there. */
+tc_status tc_store_measured(const tc_record *record);
+/*
+ * Keeps the record of a key out when it names this algorithm, which did not work here: it is not found and
+ * not collected, and putting the same choice again does not bring it back.
+ */
+void tc_store_reject(const char *key, const char *environment, const char *algorithm);
+/* Grows with each record from a file that was taken in. */
+uint64_t tc_store_generation(void);
+void tc_store_clear(void);
+
+#endif
