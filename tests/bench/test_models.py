@@ -1,0 +1,37 @@
+"""The model builders, and the sets of problems that were taken from the models."""
+
+import importlib.util
+
+import pytest
+
+from keras_tunedconv.bench.problem import load_set, set_names
+
+if not any(importlib.util.find_spec(name) for name in ("tensorflow", "jax", "torch")):
+    pytest.skip("needs a Keras backend", allow_module_level=True)
+
+from keras_tunedconv.bench import models
+
+
+def test_each_set_but_the_baselines_belongs_to_a_model():
+    assert set(set_names()) == {"baselines", *models.MODELS}
+
+
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_a_set_holds_the_models_convolutions(name):
+    found = models.convolutions(models.build(name, 224), batch=8)
+    expected = load_set(name)
+    assert {p.text for p in found} == {p.text for p in expected}
+
+
+def test_resnext50_has_its_published_size():
+    # 25.0 million parameters (Xie et al., table 1), batch normalisation's moving statistics aside.
+    assert round(models.build("resnext50", 224).count_params() / 1e6) == 25
+
+
+def test_unet_scores_every_pixel():
+    assert models.build("unet", 64).output.shape == (None, 64, 64, 1)
+
+
+def test_an_unknown_model_lists_those_there_are():
+    with pytest.raises(ValueError, match="resnext50"):
+        models.build("resnet51")
