@@ -1,0 +1,1 @@
+"""Keras layers whose convolutions are tuned."""

@@ -1,0 +1,80 @@
+"""Many records from a file into the process's registry, at a microsecond or two each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from keras_tunedconv.core.library import ffi, lib, text
+from keras_tunedconv.core.record import Record
+
+_TEXTS = ("key", "environment", "algorithm", "runner_up")
+_NUMBERS = (
+    "workspace_bytes",
+    "created",
+    "time_seconds",
+    "default_seconds",
+    "spread",
+    "tuning_seconds",
+    "candidates_tried",
+    "candidates_total",
+    "provenance",
+    "math_type",
+    "deterministic",
+)
+_BATCH = 1024
+
+
+def put_all(records: Sequence[Record]) -> list[tuple[Record, str]]:
+    """Offer records to the registry, which keeps what was measured in this process.
+
+    Without the compiled core nothing is checked and nothing is kept.
+
+    Args:
+        records: As they came out of `schema.decode`.
+
+    Returns:
+        The records that the core refused as malformed, each with the reason.
+    """
+    if lib is None:
+        return []
+    refused = []
+    for start in range(0, len(records), _BATCH):
+        batch = records[start : start + _BATCH]
+        array = _to_c(batch)
+        for i, record in enumerate(batch):
+            if lib.tc_registry_put(array + i) != lib.TC_OK:
+                refused.append((record, text(lib.tc_last_error())))
+    return refused
+
+
+def _to_c(records: Sequence[Record]) -> Any:
+    """A new `tc_record[]`, filled a column at a time."""
+    array = ffi.new("tc_record[]", len(records))
+    view = np.frombuffer(ffi.buffer(array), dtype=_record_dtype())
+    for name in _TEXTS:
+        view[name] = [getattr(record, name).encode() for record in records]
+    for name in _NUMBERS:
+        view[name] = [getattr(record, name) for record in records]
+    return array
+
+
+@lru_cache(maxsize=1)
+def _record_dtype() -> np.dtype[Any]:
+    """`tc_record` as NumPy sees it. Strings too long for a field would be cut; decoding refuses them."""
+    formats = {"int32_t": "i4", "uint64_t": "u8", "int64_t": "i8", "double": "f8"}
+    fields = dict(ffi.typeof("tc_record").fields)
+    return np.dtype(
+        {
+            "names": list(fields),
+            "formats": [
+                f"S{ffi.sizeof(field.type)}" if field.type.kind == "array" else formats[field.type.cname]
+                for field in fields.values()
+            ],
+            "offsets": [field.offset for field in fields.values()],
+            "itemsize": ffi.sizeof("tc_record"),
+        }
+    )

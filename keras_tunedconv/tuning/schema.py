@@ -1,0 +1,235 @@
+"""The columns that records are stored in: one schema, for models' files and database files.
+
+Two datasets of standard dtypes, whatever the file: `text`, the distinct strings as UTF-8 bytes, one a
+line, the first naming the schema and its version; and `numbers`, a row a record, whose first columns
+point into `text`. A dataset a field would cost a model with fifty layers more than the entries do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keras_tunedconv.core.descriptor import DIRECTIONS
+from keras_tunedconv.core.record import Provenance, Record
+
+VERSION = 1
+# Bounds on what is read at all; a file that claims more is refused before anything is allocated.
+MAX_RECORDS = 32_768
+MAX_TEXT_BYTES = 16 * 2**20
+# Largest texts in bytes: the core's fields less the NUL.
+MAX_KEY_BYTES = 639
+MAX_NAME_BYTES = 255
+
+_HEADER = "keras_tunedconv tuning "
+# What a terminal or a log could misread, the line feed (it ends a string here) included.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_BUT_LINE_FEED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of `numbers` and the values it may hold."""
+
+    name: str
+    high: float
+    low: float = 0
+    integral: bool = True
+
+
+# Keys are kept as direction and the rest, which the three directions of a layer share. The bounds of the
+# numbers are those of the core, which checks them again.
+_LINES = ("direction", "problem", "environment", "algorithm", "runner_up")
+_COLUMNS = (
+    *(_Column(name, high=MAX_TEXT_BYTES) for name in _LINES),
+    _Column("workspace_bytes", high=2**40),
+    _Column("created", high=1e12),
+    _Column("time_seconds", high=1e7, integral=False),
+    _Column("default_seconds", high=1e7, integral=False),
+    _Column("spread", high=1e6, integral=False),
+    _Column("tuning_seconds", high=1e7, integral=False),
+    _Column("candidates_tried", high=1e6),
+    _Column("candidates_total", high=1e6),
+    _Column("provenance", low=Provenance.MEASURED, high=max(Provenance)),
+    _Column("math_type", high=1),
+    _Column("deterministic", high=1),
+)
+COLUMN_COUNT = len(_COLUMNS)
+_POSITION = {column.name: i for i, column in enumerate(_COLUMNS)}
+_HIGH = np.array([column.high for column in _COLUMNS])
+_LOW = np.array([column.low for column in _COLUMNS])
+_INTEGRAL = np.array([column.integral for column in _COLUMNS])
+_NUMBERS = tuple(column.name for column in _COLUMNS[len(_LINES) :])
+
+
+class SchemaError(ValueError):
+    """Stored entries that cannot be read as a whole; the message says why."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Records as arrays.
+
+    Args:
+        text: 1-D, uint8.
+        numbers: 2-D, float64, `(records, COLUMN_COUNT)`.
+    """
+
+    text: npt.NDArray[np.uint8]
+    numbers: npt.NDArray[np.float64]
+
+    def items(self) -> tuple[tuple[str, npt.NDArray[Any]], ...]:
+        """Names and arrays, in the order in which they are written."""
+        return ("text", self.text), ("numbers", self.numbers)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What was read: the sound records, how many were not, and what was wrong with the first of those."""
+
+    records: list[Record]
+    malformed: int = 0
+    problem: str = ""
+
+
+def encode(records: Iterable[Record]) -> Columns:
+    """Records as columns.
+
+    Raises:
+        ValueError: a record would not be read back; the message names the field.
+    """
+    lines: dict[str, int] = {f"{_HEADER}{VERSION}": 0}
+    rows: list[list[float]] = []
+    for record in records:
+        direction, _, problem = record.key.partition("|")
+        strings = (direction, problem, record.environment, record.algorithm, record.runner_up)
+        row = [float(lines.setdefault(string, len(lines))) for string in strings]
+        row.extend(float(getattr(record, name)) for name in _NUMBERS)
+        rows.append(row)
+    if len(rows) > MAX_RECORDS:
+        raise ValueError(f"At most {MAX_RECORDS} records can be stored together. Received: {len(rows)}")
+    columns = Columns(
+        text=np.frombuffer("\n".join(lines).encode(), dtype=np.uint8),
+        numbers=np.array(rows, dtype=np.float64).reshape(len(rows), COLUMN_COUNT),
+    )
+    decoded = decode(columns)
+    if decoded.malformed:
+        raise ValueError(f"{decoded.malformed} records cannot be stored: {decoded.problem}")
+    return columns
+
+
+def decode(columns: Columns) -> Decoded:
+    """The records in columns, each row checked on its own.
+
+    Args:
+        columns: Arrays whose dtypes and shapes were checked, with any contents.
+
+    Raises:
+        SchemaError: these are not entries of this package, or of a later version of the schema.
+    """
+    lines, sizes = _lines(columns.text)
+    numbers = columns.numbers
+    if len(numbers) == 0:
+        return Decoded([])
+    faults = _faults(numbers, lines, sizes)
+    sound = np.flatnonzero(faults < 0)
+    strings = numbers[sound, : len(_LINES)].astype(np.int64).tolist()
+    values = numbers[sound, len(_LINES) :].tolist()
+    records = [_record(lines, line, value) for line, value in zip(strings, values, strict=True)]
+    malformed = len(numbers) - len(records)
+    if not malformed:
+        return Decoded(records)
+    row = int(np.argmax(faults >= 0))
+    return Decoded(records, malformed, f"entry {row} has an invalid {_FAULTS[faults[row]]}")
+
+
+def _lines(text: npt.NDArray[np.uint8]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The strings, and their sizes in bytes: -1 for those that are not printable UTF-8."""
+    raw = text.tobytes()
+    header = raw[:64].partition(b"\n")[0]
+    version = header.removeprefix(_HEADER.encode())
+    if version == header or not version.isdigit():
+        raise SchemaError("they do not begin as tuning entries of keras_tunedconv do")
+    if int(version) != VERSION:
+        raise SchemaError(
+            f"they have schema version {int(version)} and this keras_tunedconv reads version {VERSION}; "
+            "upgrade it to use them"
+        )
+    if raw.count(b"\n") > MAX_RECORDS * len(_LINES):
+        raise SchemaError(f"they claim more than {MAX_RECORDS * len(_LINES)} strings")
+    try:
+        whole = raw.decode()
+        clean = _CONTROL_BUT_LINE_FEED.search(whole) is None
+    except UnicodeDecodeError:
+        clean = False
+    if clean:
+        lines = whole.split("\n")
+        sizes = [len(part) for part in raw.split(b"\n")]
+    else:
+        parts = raw.split(b"\n")
+        lines = [part.decode(errors="replace") for part in parts]
+        sizes = [
+            -1 if "\ufffd" in line or _CONTROL.search(line) else len(part)
+            for line, part in zip(lines, parts, strict=True)
+        ]
+    sizes[0] = -1  # the header names nothing
+    return lines, np.array(sizes, dtype=np.int64)
+
+
+# What can be wrong with a row, by number: its columns, then what several of them say together.
+_FAULTS = (*(column.name for column in _COLUMNS), "direction", "key", "environment", "algorithm", "runner_up")
+
+
+def _faults(
+    numbers: npt.NDArray[np.float64], lines: list[str], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """For each row the first thing that is wrong with it, as an index into `_FAULTS`; -1 for sound rows."""
+    with np.errstate(invalid="ignore"):
+        wrong = ~((numbers >= _LOW) & (numbers <= _HIGH))  # NaN compares false
+        wrong |= _INTEGRAL & (numbers != np.floor(numbers))
+        wrong[:, : len(_LINES)] |= ~(numbers[:, : len(_LINES)] < len(sizes))
+        tried, total = (_POSITION[name] for name in ("candidates_tried", "candidates_total"))
+        wrong[:, tried] |= numbers[:, tried] > numbers[:, total]
+    in_range = ~wrong[:, : len(_LINES)]
+    index = np.where(in_range, numbers[:, : len(_LINES)], 0).astype(np.int64)
+    size = np.where(in_range, sizes[index], 0)
+    directions = [i for i, line in enumerate(lines) if line in DIRECTIONS]
+    direction, problem, environment, algorithm, runner_up = size.T
+    together = np.column_stack(
+        (
+            ~np.isin(index[:, 0], directions),
+            (problem < 1) | (direction + 1 + problem > MAX_KEY_BYTES),
+            (environment < 1) | (environment > MAX_NAME_BYTES),
+            (algorithm < 1) | (algorithm > MAX_NAME_BYTES),
+            (runner_up < 0) | (runner_up > MAX_NAME_BYTES),
+        )
+    )
+    every = np.hstack((wrong, together))
+    return np.where(every.any(axis=1), every.argmax(axis=1), -1)
+
+
+def _record(lines: list[str], strings: list[int], numbers: list[float]) -> Record:
+    direction, problem, environment, algorithm, runner_up = strings
+    workspace, created, time, default, spread, tuning, tried, total, provenance, math, deterministic = numbers
+    return Record(
+        f"{lines[direction]}|{lines[problem]}",
+        lines[environment],
+        lines[algorithm],
+        lines[runner_up],
+        int(workspace),
+        int(created),
+        time,
+        default,
+        spread,
+        tuning,
+        int(tried),
+        int(total),
+        Provenance(int(provenance)),
+        int(math),
+        bool(deterministic),
+    )
