@@ -193,6 +193,8 @@ tc_status tc_registry_put(const tc_record *record);
 tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacity, size_t *count);
 /* Forgets plans, records, statistics and pending warnings; engines stay open. No convolution may be running. */
 void tc_registry_clear(void);
+/* Seconds of one look-up of a key that has run here, the mean of `repeats`; else TC_NOT_FOUND. */
+tc_status tc_time_lookup(const tc_conv *conv, int32_t device_kind, int32_t ordinal, int32_t repeats, double *seconds);
 void tc_get_stats(tc_stats *stats);
 void tc_count_fallback(const char *key);  /* a bridge chose the framework's own convolution for this key */
 void tc_get_config(tc_config *config);

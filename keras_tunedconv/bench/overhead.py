@@ -14,6 +14,9 @@ from keras_tunedconv.bench.engine import EngineCall, random_arrays
 from keras_tunedconv.bench.model import Job, JobResult, run_job
 from keras_tunedconv.bench.problem import Problem
 from keras_tunedconv.bench.timing import race, sampler
+from keras_tunedconv.core import engines
+from keras_tunedconv.core.errors import check
+from keras_tunedconv.core.library import ffi, lib
 
 # Small enough that what is measured is the way to the engine, not the engine.
 TINY = Problem(batch=1, channels=8, size=(4, 4), filters=8, kernel=(1, 1))
@@ -59,6 +62,15 @@ def import_seconds(rounds: int = 5) -> float:
         output = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=True)
         samples.append(float(output.stdout.split()[-1]))
     return statistics.median(samples)
+
+
+def lookup_seconds(problem: Problem = TINY) -> float:
+    """Seconds of one look-up of a known key in the core, among the keys this process has run."""
+    descriptor = problem.descriptor()
+    engines.convolve(descriptor, *random_arrays(problem))
+    seconds = ffi.new("double *")
+    check(lib.tc_time_lookup(descriptor.to_c(), lib.TC_CPU, 0, 1_000_000, seconds))
+    return float(seconds[0])
 
 
 def call(problem: Problem = TINY, *, seconds: float = 3.0) -> CallReport:

@@ -208,7 +208,7 @@ def _print_model(report: Any) -> None:
 
 @bench.command()
 @click.option(
-    "--part", "parts", type=click.Choice(("import", "call", "tuning")), multiple=True, help="Default: all."
+    "--part", "parts", type=click.Choice(("import", "lookup", "call", "tuning")), multiple=True, help="Default: all."
 )
 @click.option("--model", "model_name", type=click.Choice(_MODEL_NAMES), default="resnet50", show_default=True)
 @click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
@@ -222,10 +222,12 @@ def overhead(parts: Sequence[str], model_name: str, batch: int, rounds: int, jso
 
     report: dict[str, Any] = {"backend": keras.backend.backend()}
     click.echo(machine.describe_line())
-    parts = parts or ("import", "call", "tuning")
+    parts = parts or ("import", "lookup", "call", "tuning")
     try:
         if "import" in parts:
             report["import_seconds"] = runner.import_seconds()
+        if "lookup" in parts:
+            report["lookup_seconds"] = runner.lookup_seconds()
         if "call" in parts:
             report["call"] = runner.call()
         if "tuning" in parts:
