@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from keras_tunedconv.bridges.shapes import ROLES, channel_axis
+from keras_tunedconv.bridges.shapes import ROLES, channel_axis, shape_of
 from keras_tunedconv.core.descriptor import ConvDescriptor
 
 # What each array counts: x images and input channels, y images and output channels, w both channels.
@@ -86,8 +86,6 @@ def _fold(descriptor: ConvDescriptor, array: Any, dim: int, role: str, factor: s
 
 def _unfold(descriptor: ConvDescriptor, array: Any, size: int, role: str, factor: str) -> tuple[Any, int]:
     axis, outer = _place(descriptor, role, factor)
-    shape = array.shape
-    length = shape[axis] // size
-    split = array.reshape(*shape[:axis], outer, size, length // outer, *shape[axis + 1 :])
-    moved = jnp.moveaxis(split, axis + 1, 0)
-    return moved.reshape(size, *shape[:axis], length, *shape[axis + 1 :]), 0
+    shape = shape_of(descriptor, role)
+    split = array.reshape(*shape[:axis], outer, size, shape[axis] // outer, *shape[axis + 1 :])
+    return jnp.moveaxis(split, axis + 1, 0).reshape(size, *shape), 0

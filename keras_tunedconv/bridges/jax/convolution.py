@@ -13,6 +13,7 @@ import keras
 from jax.sharding import AxisType
 
 from keras_tunedconv.bridges.fallback import note_fallback
+from keras_tunedconv.bridges.jax.explicit import is_explicit, on_each_part, part_shape, splits_only_images
 from keras_tunedconv.bridges.jax.primitive import bind
 from keras_tunedconv.bridges.jax.targets import current_platform, ensure_ready, usable
 from keras_tunedconv.core.descriptor import (
@@ -51,17 +52,18 @@ def convolution(
 
     Returns:
         The output, or `None` where Keras's own convolution has to run: symbolic or empty shapes, dtypes,
-        platforms and sizes that no engine serves, explicit shardings, and calls that are an error.
+        platforms and sizes that no engine serves, kernels that are split by type, and erroneous calls.
     """
     kernel = keras.ops.convert_to_tensor(kernel)
     inputs = keras.ops.convert_to_tensor(inputs, dtype=kernel.dtype)
     precision = jax.config.jax_default_matmul_precision
     known_precision = precision in _TF32_PRECISIONS or precision in _EXACT_PRECISIONS
-    if not known_precision or not _is_plain(inputs) or not _is_plain(kernel):
+    explicit = is_explicit(inputs) and splits_only_images(inputs, kernel)
+    if not known_precision or not all(_is_plain(array, explicit) for array in (inputs, kernel)):
         return None
     platform = current_platform(inputs)
     descriptor = _describe(
-        inputs.shape,
+        part_shape(inputs) if explicit else inputs.shape,
         kernel.shape,
         kernel.dtype.name,
         _hashable(strides),
@@ -73,17 +75,20 @@ def convolution(
     )
     if descriptor is None or descriptor.groups != groups or not _served(descriptor, platform):
         return None
-    return bind(descriptor, *_varying_alike(inputs, kernel))
+
+    def convolve(inputs: Any, kernel: Any) -> Any:
+        return bind(descriptor, *_varying_alike(inputs, kernel))
+
+    return on_each_part(convolve, inputs, kernel) if explicit else convolve(inputs, kernel)
 
 
-def _is_plain(array: Any) -> bool:
+def _is_plain(array: Any, explicit: bool) -> bool:
     """Whether shape and sharding are of the kind that the primitive's rules cover."""
     if not all(isinstance(size, int) and size > 0 for size in array.shape):
         return False
     types = set(jax.typeof(array).sharding.mesh.axis_types)
-    # Explicit axes are typed by rules that only JAX's own operations have; where some axes are manual and
-    # others are not, there is no partitioning a custom call.
-    return types <= {AxisType.Auto} or types == {AxisType.Manual}
+    # Where some axes are manual and others are not, there is no partitioning a custom call.
+    return explicit or types <= {AxisType.Auto} or types == {AxisType.Manual}
 
 
 def _hashable(value: int | Sequence[int]) -> int | tuple[int, ...]:

@@ -26,7 +26,8 @@ def stock(descriptor: ConvDescriptor, lhs: Any, rhs: Any) -> Any:
     if descriptor.direction == "forward":
         return _forward(descriptor, lhs, rhs)
     result = ROLES[descriptor.direction][2]
-    like = jax.ShapeDtypeStruct(shape_of(descriptor, result), lhs.dtype)
+    # An array rather than a shape, so that it varies over the same manual axes as the operand.
+    like = jax.lax.full_like(lhs, 0, shape=shape_of(descriptor, result))
     if result == "x":
         transposed = jax.linear_transpose(lambda x: _forward(descriptor, x, lhs), like)
     else:

@@ -55,6 +55,8 @@ def ensure_ready(platform: str) -> None:
 
 def usable(descriptor: ConvDescriptor, platform: str) -> bool:
     """Whether a program for a platform may contain the custom call for this descriptor."""
+    if 0 in (*descriptor.x_dims, *descriptor.w_dims, *descriptor.y_dims):
+        return False
     try:
         ensure_ready(platform)
     except UnavailableError:
