@@ -23,11 +23,13 @@ for _name in list(os.environ):
 
 @pytest.fixture(autouse=True)
 def _isolated_registry():
-    """Each test starts with no plans, records or counts, and leaves no setting behind."""
+    """Each test starts with no plans, records, counts or warnings told, and leaves no setting behind."""
+    from keras_tunedconv.bridges import fallback
     from keras_tunedconv.core import registry
     from keras_tunedconv.core.config import config
 
     registry.clear()
+    fallback.forget()
     with config.override():
         yield
     registry.clear()

@@ -90,7 +90,7 @@ def run(job: Job) -> JobResult:
     result.stats = dict(keras_tunedconv.stats())  # type: ignore[arg-type]
     result.device = _device()
     if job.save:
-        _save(model, job.save)
+        model.save_weights(job.save)
     return result
 
 
@@ -98,15 +98,6 @@ def _device() -> str:
     from keras_tunedconv.bench import contenders
 
     return "cpu" if contenders.on_cpu() else "gpu"
-
-
-def _save(model: keras.Model, path: str) -> None:
-    callback = keras_tunedconv.TuningCallback()
-    callback.set_model(model)
-    callback.on_train_begin()
-    callback.on_epoch_end(0)
-    callback.on_train_end()
-    model.save_weights(path)
 
 
 def main() -> None:

@@ -208,7 +208,11 @@ def _print_model(report: Any) -> None:
 
 @bench.command()
 @click.option(
-    "--part", "parts", type=click.Choice(("import", "lookup", "call", "tuning")), multiple=True, help="Default: all."
+    "--part",
+    "parts",
+    type=click.Choice(("import", "lookup", "call", "tuning")),
+    multiple=True,
+    help="Default: all.",
 )
 @click.option("--model", "model_name", type=click.Choice(_MODEL_NAMES), default="resnet50", show_default=True)
 @click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)

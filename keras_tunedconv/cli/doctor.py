@@ -60,16 +60,15 @@ def _core(core: dict[str, Any]) -> str:
     return f"compiled core: {_OK}, {escape(core['file'])}, {handler} XLA handler"
 
 
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=escape(title), title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
 def _engines(engines: list[dict[str, Any]]) -> Table:
-    table = Table(
-        "engine",
-        "device",
-        "opens",
-        "library or problem",
-        "why this one",
-        title="Engines",
-        title_justify="left",
-    )
+    table = _table("Engines", "engine", "device", "opens", "library or problem", "why this one")
     for one in engines:
         opens = _OK if "library" in one else _NO
         text = one.get("library") or one.get("problem", "")
@@ -81,7 +80,7 @@ def _engines(engines: list[dict[str, Any]]) -> Table:
 
 def _backends(backends: list[dict[str, Any]], active: str) -> Table:
     title = f"Keras backends (a new process takes {active})"
-    table = Table("backend", "version", "bridge", title=escape(title), title_justify="left")
+    table = _table(title, "backend", "version", "bridge")
     for one in backends:
         table.add_row(one["name"], one["version"] or _NO, escape(_bridge(one)))
     return table
@@ -90,6 +89,8 @@ def _backends(backends: list[dict[str, Any]], active: str) -> Table:
 def _bridge(one: dict[str, Any]) -> str:
     if one["version"] is None:
         return f"pip install 'keras-tunedconv[{one['name']}]' brings it"
+    if "problem" in one:
+        return str(one["problem"])
     lines = []
     op = one.get("op")
     if op is not None:

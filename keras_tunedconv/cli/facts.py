@@ -23,6 +23,8 @@ _ENGINE_LIBRARY = {
     "cudnn": ("cuda", "nvidia-cudnn-cu12", ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")),
 }
 
+_NEEDS_CORE = "needs the compiled core"
+
 
 def gather(*, check: bool = False) -> dict[str, Any]:
     """Everything.
@@ -34,16 +36,18 @@ def gather(*, check: bool = False) -> dict[str, Any]:
         Plain data: `package`, `machine`, `core`, `engines`, `compilers`, `backends`, `folders`, `settings`
         and `missing`, a list of what is missing with the command that brings it.
     """
+    core = probe.run("core")
+    usable = "problem" not in core
     with ThreadPoolExecutor(max_workers=2) as pool:
-        core_found = pool.submit(probe.run, "core")
-        engines_found = [pool.submit(engine, name) for name in _ENGINE_LIBRARY]
+        engines = pool.map(lambda name: engine(name, usable), _ENGINE_LIBRARY)
+        backends = pool.map(lambda name: backend(name, usable, check=check), BACKENDS)
         facts: dict[str, Any] = {
             "package": package(),
             "machine": machine.describe() | {"gpus": gpus()},
-            "core": core_found.result(),
-            "engines": [found.result() for found in engines_found],
+            "core": core,
+            "engines": list(engines),
             "compilers": compilers(),
-            "backends": [backend(name, check=check) for name in BACKENDS],
+            "backends": list(backends),
             "active_backend": active_backend(),
             "folders": folders(),
             "settings": settings(),
@@ -82,10 +86,11 @@ def gpus() -> list[str]:
     return found
 
 
-def engine(name: str) -> dict[str, Any]:
+def engine(name: str, core_usable: bool = True) -> dict[str, Any]:
     """An engine: whether it opens, with which library, and why with that one."""
     device, _, distributions = _ENGINE_LIBRARY[name]
-    found: dict[str, Any] = {"name": name, "device": device, **probe.run("engine", name)}
+    answer = probe.run("engine", name) if core_usable else {"problem": _NEEDS_CORE}
+    found: dict[str, Any] = {"name": name, "device": device, **answer}
     if "library" in found:
         found["why"] = _why(name, Path(found["library"].rpartition(", ")[2]), distributions)
     return found
@@ -133,13 +138,15 @@ def _first_line(command: list[str]) -> str:
     return (output.splitlines() or ["prints no version"])[0]
 
 
-def backend(name: str, *, check: bool) -> dict[str, Any]:
+def backend(name: str, core_usable: bool = True, *, check: bool) -> dict[str, Any]:
     """A Keras backend: its version and, where asked for, a convolution through its bridge."""
     found: dict[str, Any] = {"name": name, "version": version(name)}
     if name == "tensorflow" and found["version"] is None:
         found["version"] = version("tensorflow-cpu")
     if found["version"] is None:
         return found
+    if not core_usable:
+        return found | {"problem": _NEEDS_CORE}
     if name == "tensorflow":
         found["op"] = probe.run("tensorflow_op")
     if check:
