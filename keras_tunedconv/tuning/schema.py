@@ -20,8 +20,8 @@ from keras_tunedconv.core.record import Provenance, Record
 
 VERSION = 1
 # Bounds on what is read at all; a file that claims more is refused before anything is allocated.
-MAX_RECORDS = 32_768
-MAX_TEXT_BYTES = 16 * 2**20
+MAX_RECORDS = 16_384
+MAX_TEXT_BYTES = 8 * 2**20
 # Largest texts in bytes: the core's fields less the NUL.
 MAX_KEY_BYTES = 639
 MAX_NAME_BYTES = 255
@@ -101,6 +101,7 @@ def encode(records: Iterable[Record]) -> Columns:
     """Records as columns.
 
     Raises:
+        SchemaError: they are more than can be stored together.
         ValueError: a record would not be read back; the message names the field.
     """
     lines: dict[str, int] = {f"{_HEADER}{VERSION}": 0}
@@ -112,9 +113,12 @@ def encode(records: Iterable[Record]) -> Columns:
         row.extend(float(getattr(record, name)) for name in _NUMBERS)
         rows.append(row)
     if len(rows) > MAX_RECORDS:
-        raise ValueError(f"At most {MAX_RECORDS} records can be stored together. Received: {len(rows)}")
+        raise SchemaError(f"At most {MAX_RECORDS} records can be stored together. Received: {len(rows)}")
+    text = "\n".join(lines).encode()
+    if len(text) > MAX_TEXT_BYTES:
+        raise SchemaError(f"At most {MAX_TEXT_BYTES} bytes of text can be stored. Received: {len(text)}")
     columns = Columns(
-        text=np.frombuffer("\n".join(lines).encode(), dtype=np.uint8),
+        text=np.frombuffer(text, dtype=np.uint8),
         numbers=np.array(rows, dtype=np.float64).reshape(len(rows), COLUMN_COUNT),
     )
     decoded = decode(columns)
@@ -169,7 +173,7 @@ def _lines(text: npt.NDArray[np.uint8]) -> tuple[list[str], npt.NDArray[np.int64
         clean = False
     if clean:
         lines = whole.split("\n")
-        sizes = [len(part) for part in raw.split(b"\n")]
+        sizes = [len(line) if line.isascii() else len(line.encode()) for line in lines]
     else:
         parts = raw.split(b"\n")
         lines = [part.decode(errors="replace") for part in parts]

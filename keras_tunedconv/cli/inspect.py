@@ -1,0 +1,101 @@
+"""`keras-tunedconv inspect`: the entries of a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from keras_tunedconv.core.record import Record
+from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
+
+_NOT_STORED = "sequence"
+
+
+class UnreadableFile(click.ClickException):
+    """A file that is no model's and no database; the exit status is 2, as for wrong arguments."""
+
+    exit_code = 2
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def inspect(file: Path, as_json: bool) -> None:
+    """List the tuning entries of FILE.
+
+    FILE is a .keras or .weights.h5 file, the .weights.json index of sharded weights, or a tuning
+    database. No Keras backend is imported.
+    """
+    try:
+        found = entries_of(file)
+    except ArchiveError as error:
+        raise UnreadableFile(str(error)) from error
+    if as_json:
+        click.echo(json.dumps([_as_dict(part) for part in found], indent=2))
+    else:
+        _print(found)
+
+
+def _as_dict(part: Found) -> dict[str, Any]:
+    return {
+        "layer": part.place,
+        "name": part.name,
+        "entries": [_fields(record) for record in part.decoded.records],
+        "malformed": part.decoded.malformed,
+        "problem": part.problem or part.decoded.problem,
+    }
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    fields = dataclasses.asdict(record)
+    del fields[_NOT_STORED]
+    fields["provenance"] = record.provenance.name.lower()
+    return fields
+
+
+def _print(found: list[Found]) -> None:
+    console = Console()
+    records = [(part.name or part.place, record) for part in found for record in part.decoded.records]
+    environments: dict[str, int] = {}
+    for _, record in records:
+        environments.setdefault(record.environment, len(environments) + 1)
+    table = Table()
+    for name in ("layer", "direction", "algorithm", "time", "default", "from", "env", "problem"):
+        table.add_column(name, overflow="fold")
+    for place, record in records:
+        table.add_row(*map(Text, _cells(place, record, environments[record.environment])))
+    if records:
+        console.print(table)
+    for environment, number in environments.items():
+        console.print(Text(f"env {number}: {environment}"))
+    for part in found:
+        if part.problem:
+            console.print(Text(f"{part.place or 'the database'}: entries cannot be read: {part.problem}"))
+        elif part.decoded.malformed:
+            console.print(
+                Text(
+                    f"{part.place or 'the database'}: {part.decoded.malformed} malformed entries: "
+                    f"{part.decoded.problem}"
+                )
+            )
+    console.print(f"{len(records)} entries of {len(environments)} environments")
+
+
+def _cells(place: str, record: Record, environment: int) -> tuple[str, ...]:
+    return (
+        place,
+        record.direction,
+        record.algorithm,
+        f"{record.time_seconds * 1e3:.4g} ms" if record.time_seconds > 0 else "",
+        f"{record.default_seconds * 1e3:.4g} ms" if record.default_seconds > 0 else "",
+        record.provenance.name.lower(),
+        str(environment),
+        record.key.partition("|")[2],
+    )

@@ -1,0 +1,182 @@
+"""The stand-alone database of entries: an HDF5 file that many runs read and add to.
+
+It is read without a lock, since a writer never changes a file but puts a whole new one in its place. A
+writer holds a lock from reading to replacing, so that nobody's entries are lost. Nothing stays open
+between calls, so processes may fork at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import h5py
+from filelock import FileLock, Timeout
+
+from keras_tunedconv.core.errors import TunedConvError
+from keras_tunedconv.core.record import Record
+from keras_tunedconv.tuning import hdf5
+from keras_tunedconv.tuning.merge import Identity, identity, prefer, supersede
+from keras_tunedconv.tuning.schema import MAX_RECORDS, Columns, Decoded, SchemaError, decode, encode
+
+GROUP = "tuning"
+# No file with the most entries of the longest text is larger.
+MAX_FILE_BYTES = 64 * 2**20
+_POLL_SECONDS = 0.02
+
+
+class DatabaseError(TunedConvError):
+    """A database could not be read or written; the message names the file and says how to go on."""
+
+
+class DatabaseBusyError(DatabaseError):
+    """Another process held the database's lock for longer than the time allowed."""
+
+
+def read(path: str | os.PathLike[str]) -> Decoded:
+    """The entries of a database file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The sound records, and how many others were skipped.
+
+    Raises:
+        DatabaseError: the file is missing, unreadable, or not a database.
+    """
+    file = Path(path)
+    try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise SchemaError("it is not a regular file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise SchemaError(f"it has {status.st_size} bytes and a database at most {MAX_FILE_BYTES}")
+        # HDF5's own locks fail on network folders without locks; a whole file needs none.
+        with h5py.File(file, "r", locking=False) as opened:
+            return decode(hdf5.read_columns([hdf5.child(opened, GROUP, h5py.Group)]))
+    except FileNotFoundError as error:
+        raise DatabaseError(f"There is no tuning database {file}.") from error
+    except Exception as error:  # a damaged file raises whatever HDF5 came upon
+        raise DatabaseError(f"{file} cannot be read as a tuning database: {error}") from error
+
+
+def merge_into(
+    path: str | os.PathLike[str],
+    records: Iterable[Record],
+    *,
+    known: Mapping[Identity, Record] | None = None,
+    timeout: float = 10.0,
+) -> dict[Identity, Record]:
+    """Add records to a database file, which is made if it is missing.
+
+    The new file is written beside the old one, flushed to the disk and put in its place, so that whoever
+    reads, and whoever comes after a crash, sees the old file or the new one. What wins against an entry
+    that others wrote is decided by `merge.prefer`; against one that the caller had before it, by
+    `merge.supersede`.
+
+    Args:
+        path: The file. Its folder must exist; a file that is not a database is never replaced.
+        records: What to add.
+        known: Entries of the file that the caller had before it made `records`.
+        timeout: Seconds to wait for other writers.
+
+    Returns:
+        All entries now in the file.
+
+    Raises:
+        DatabaseBusyError: others wrote for longer than `timeout`.
+        DatabaseError: the file cannot be read or written.
+        ValueError: a record is malformed.
+    """
+    # Through a symbolic link the file it names is replaced, not the link.
+    file = Path(path).resolve()
+    with _locked(file, timeout):
+        merged = {identity(record): record for record in read(file).records} if file.exists() else {}
+        changed = False
+        for record in records:
+            key = identity(record)
+            before = merged.get(key)
+            if before is not None:
+                seen = (known or {}).get(key)
+                record = supersede(before, record) if before == seen else prefer(before, record)
+            if record != before:
+                merged[key] = record
+                changed = True
+        if changed:
+            _replace(file, _fitting(merged))
+    return merged
+
+
+def _fitting(merged: dict[Identity, Record]) -> Columns:
+    """The entries as columns; where one file cannot hold all, the oldest give way."""
+    records = list(merged.values())
+    if len(records) > MAX_RECORDS:
+        records = sorted(records, key=lambda record: record.created)[-MAX_RECORDS:]
+    while True:
+        try:
+            return encode(records)
+        except SchemaError:  # too much text
+            records = sorted(records, key=lambda record: record.created)[len(records) // 4 :]
+
+
+@contextlib.contextmanager
+def _locked(file: Path, timeout: float) -> Iterator[None]:
+    if not file.parent.is_dir():
+        raise DatabaseError(f"The folder of the tuning database {file} does not exist; create it first.")
+    lock = FileLock(f"{file}.lock", timeout=timeout)
+    try:
+        lock.acquire(poll_interval=_POLL_SECONDS)
+    except Timeout as error:
+        raise DatabaseBusyError(
+            f"The tuning database {file} stayed locked by another process for {timeout:g} seconds."
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        raise DatabaseError(
+            f"The tuning database {file} cannot be locked: {error}. It needs a folder that can be written "
+            "to, on a file system with locks."
+        ) from error
+    try:
+        yield
+    except OSError as error:
+        raise DatabaseError(f"The tuning database {file} cannot be written: {error}.") from error
+    finally:
+        lock.release()
+
+
+def _replace(file: Path, columns: Columns) -> None:
+    image = io.BytesIO()
+    with h5py.File(image, "w") as written:
+        hdf5.write_columns(written.create_group(GROUP), columns)
+    # Whoever holds the lock is the only writer: other temporary files are left from killed ones.
+    for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+    temporary = file.parent / f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    try:
+        with temporary.open("xb") as opened:
+            opened.write(image.getbuffer())
+            opened.flush()
+            os.fsync(opened.fileno())
+        if file.exists():
+            temporary.chmod(stat.S_IMODE(file.stat().st_mode))
+        temporary.replace(file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(file.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name last through a power failure, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

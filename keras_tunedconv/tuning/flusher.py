@@ -1,0 +1,103 @@
+"""A database file on behalf of a run: read at its begin, added to as entries come."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+
+from keras_tunedconv.core import registry
+from keras_tunedconv.core.errors import TuningWarning
+from keras_tunedconv.core.record import Record
+from keras_tunedconv.tuning import database
+from keras_tunedconv.tuning.intake import put_all
+from keras_tunedconv.tuning.merge import Identity, identity
+
+_INTERVAL_SECONDS = 1.0
+# While a step waits, others' writing is not waited for: the entries go with the next flush.
+_STEP_TIMEOUT_SECONDS = 0.2
+_END_TIMEOUT_SECONDS = 10.0
+
+
+class Flusher:
+    """Carries entries between a database file and the registry. Whatever fails is one warning.
+
+    Args:
+        path: The database file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._lock = threading.Lock()
+        self._known: dict[Identity, Record] = {}
+        self._flushed_sequence = 0
+        self._next_time = 0.0
+        self._process = os.getpid()
+        self._failed = False
+
+    def load(self) -> None:
+        """Put what the file has, if there is one, into the registry."""
+        self._process = os.getpid()
+        if not os.path.exists(self._path):  # noqa: PTH110  (as the user spelled it)
+            return
+        try:
+            decoded = database.read(self._path)
+        except database.DatabaseError as error:
+            self._fail(error)
+            return
+        refused = put_all(decoded.records)
+        self._known = {identity(record): record for record in decoded.records}
+        malformed = decoded.malformed + len(refused)
+        if malformed:
+            problem = decoded.problem or refused[0][1]
+            self._warn(f"{malformed} entries of {self._path} were ignored: {problem}.")
+
+    def flush_if_due(self) -> None:
+        """Add new entries if there are any, at most once a second; made to be called after every step."""
+        now = time.monotonic()
+        if now < self._next_time or self._failed or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._next_time = now + _INTERVAL_SECONDS
+            self._flush(_STEP_TIMEOUT_SECONDS)
+        except database.DatabaseBusyError:
+            pass
+        finally:
+            self._lock.release()
+
+    def flush(self) -> None:
+        """Add new entries if there are any, waiting for other writers."""
+        with self._lock:
+            try:
+                self._flush(_END_TIMEOUT_SECONDS)
+            except database.DatabaseBusyError as error:
+                self._fail(error)
+
+    def flush_at_exit(self) -> None:
+        """`flush`, unless this is a forked copy of the process the entries belong to."""
+        if os.getpid() == self._process:
+            self.flush()
+
+    def _flush(self, timeout: float) -> None:
+        records, sequence = registry.collect(self._flushed_sequence)
+        if not records:
+            return
+        try:
+            self._known = database.merge_into(self._path, records, known=self._known, timeout=timeout)
+        except database.DatabaseBusyError:
+            raise
+        except database.DatabaseError as error:
+            self._fail(error)
+            return
+        self._flushed_sequence = sequence
+        self._failed = False
+
+    def _fail(self, error: database.DatabaseError) -> None:
+        """Say so once; the next epoch's end tries again."""
+        if not self._failed:
+            self._warn(f"{error} Training goes on, and the model's own file is not affected.")
+        self._failed = True
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(text, TuningWarning, stacklevel=4)
