@@ -18,15 +18,14 @@ static inline double tc_bf16_to_double(uint16_t bits)
 
 static inline double tc_f16_to_double(uint16_t bits)
 {
-    int exponent = bits >> 10 & 0x1F;
-    double fraction = bits & 0x3FF;
+    uint64_t exponent = bits >> 10 & 0x1F, fraction = bits & 0x3FF;
     double value;
-    if (exponent == 0x1F)
-        value = fraction != 0 ? (double)NAN : (double)INFINITY;
-    else if (exponent == 0)
-        value = fraction * 0x1p-24;
-    else
-        value = ldexp(1024.0 + fraction, exponent - 25);
+    if (exponent == 0) {
+        value = (double)fraction * 0x1p-24;
+    } else {
+        uint64_t wide = (exponent == 0x1F ? 0x7FF : exponent - 15 + 1023) << 52 | fraction << 42;
+        memcpy(&value, &wide, sizeof value);
+    }
     return bits & 0x8000 ? -value : value;
 }
 

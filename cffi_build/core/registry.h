@@ -29,6 +29,7 @@ typedef struct tc_choice {
     tc_choice_state state;
     uint64_t engines_generation; /* of a fallback to a last resort: another engine may do it by now */
     int shared;                  /* the plan belongs to another choice of the entry */
+    int measured_here;           /* the record behind it was made in this process, for another device */
     int unfinished;              /* a stored search was cut short and is to be resumed */
     char algorithm[TC_NAME_SIZE];
     char runner_up[TC_NAME_SIZE];
@@ -51,14 +52,15 @@ typedef struct tc_entry {
     _Atomic(tc_choice *) spare;    /* what runs when choice's workspace cannot be had */
     _Atomic(tc_choice *) override;
     _Atomic uint64_t store_generation; /* of the store when choice was made */
-    _Atomic uint64_t runs_left;        /* of the default before measuring is tried again */
+    _Atomic int unverified;            /* the measured choice was checked on zeros only */
+    _Atomic uint64_t runs_left;        /* before measuring or verifying is tried again */
     _Atomic uint64_t support;          /* tc_supported's answer, see registry.c */
 
     pthread_mutex_t lock;
     pthread_cond_t idle;
     int busy;
     tc_counter counted;
-    uint64_t postponements;
+    int postponements;    /* attempts at measuring or verifying that the data were no good for */
     tc_choice *made;      /* every choice made for it, to be released at the end */
     tc_failure *failures; /* algorithms that failed when run */
     struct tc_entry *next; /* in the list of all */

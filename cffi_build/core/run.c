@@ -136,6 +136,8 @@ static tc_status replace(replacement *wanted, tc_status status)
     wanted->found->state = TC_CHOICE_FALLBACK;
     if (wanted->found->engine->ops->last_resort)
         tc_entry_count(wanted->entry, TC_COUNT_FALLBACKS);
+    else if (wanted->entry->counted == TC_COUNT_NONE)
+        tc_entry_count(wanted->entry, TC_COUNT_DEFAULTS);
     return TC_OK;
 }
 
@@ -185,7 +187,7 @@ static tc_status run_replacement(tc_entry *entry, tc_choice *choice, tc_status s
 tc_status tc_recover(tc_entry *entry, tc_choice *choice, tc_status status, const tc_context *ctx,
                      const tc_operands *operands)
 {
-    if (status == TC_DEVICE_FAILURE)
+    if (status == TC_DEVICE_FAILURE || status == TC_INVALID_ARGUMENT) /* no algorithm's fault */
         return status;
     if (status == TC_OUT_OF_MEMORY) {
         tc_choice *spare = atomic_load_explicit(&entry->spare, memory_order_acquire);

@@ -170,14 +170,16 @@ tc_status tc_store_measured(const tc_record *record)
     return status;
 }
 
-int tc_store_find(const char *key, const char *environment, tc_record *record)
+int tc_store_find(const char *key, const char *environment, tc_record *record, int *measured_here)
 {
     uint64_t hash = hash_of(key, environment);
     pthread_mutex_lock(&store.lock);
     const node *known = find(key, environment, hash);
     int found = known && !known->rejected;
-    if (found)
+    if (found) {
         *record = known->record;
+        *measured_here = known->measured_here;
+    }
     pthread_mutex_unlock(&store.lock);
     return found;
 }

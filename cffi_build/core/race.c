@@ -1,0 +1,174 @@
+/* The state of one search, and the steps on a single algorithm in it. */
+#include "race.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "config.h"
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+/* Without a deallocate what was handed out counts until the call ends, so a search never holds over the limit. */
+static tc_status reserve(tc_race *race, size_t bytes)
+{
+    const tc_context *ctx = race->search->ctx;
+    if (bytes <= race->workspace.bytes)
+        return TC_OK;
+    int keeps = ctx->allocate && !ctx->deallocate;
+    if (keeps && race->held + bytes > (size_t)race->config.workspace_limit_bytes)
+        return tc_fail(TC_OUT_OF_MEMORY, "%zu bytes of workspace beside the %zu of other candidates are over the limit",
+                       bytes, race->held);
+    tc_workspace_give(ctx, &race->workspace);
+    tc_status status = tc_workspace_take(ctx, bytes, &race->workspace);
+    if (status == TC_OK && keeps)
+        race->held += bytes;
+    return status;
+}
+
+/* ---- lanes ------------------------------------------------------------------------------------------- */
+
+tc_status tc_lane_open(tc_race *race, size_t order, tc_lane *lane)
+{
+    const tc_search *search = race->search;
+    const tc_engine *engine = search->engine;
+    *lane = (tc_lane){.candidate = &search->candidates->items[order], .order = order};
+    if (search->ready && strcmp(search->ready->algorithm, lane->candidate->name) == 0) {
+        lane->plan = search->ready->plan;
+        lane->borrowed = 1;
+    } else {
+        double start = tc_clock();
+        tc_status status = engine->ops->prepare(engine->state, search->ctx->device_ordinal, search->conv,
+                                                lane->candidate->name, &lane->plan);
+        race->plan_seconds += tc_clock() - start;
+        if (status != TC_OK)
+            return status;
+    }
+    lane->workspace = engine->ops->workspace(engine->state, lane->plan);
+    tc_status status = reserve(race, lane->workspace);
+    if (status != TC_OK)
+        tc_lane_close(race, lane);
+    return status;
+}
+
+void tc_lane_close(tc_race *race, tc_lane *lane)
+{
+    const tc_engine *engine = race->search->engine;
+    if (lane->plan && !lane->borrowed)
+        engine->ops->release(engine->state, lane->plan);
+    free(lane->samples);
+    *lane = (tc_lane){.out = 1};
+}
+
+/* A lane may have lost its workspace to a failed attempt at more. */
+static tc_status workspace_of(tc_race *race, const tc_lane *lane, void **pointer)
+{
+    tc_status status = reserve(race, lane->workspace);
+    *pointer = lane->workspace ? race->workspace.pointer : NULL;
+    return status;
+}
+
+tc_status tc_lane_time(tc_race *race, tc_lane *lane, int32_t runs, double *seconds)
+{
+    const tc_search *search = race->search;
+    void *workspace;
+    tc_status status = workspace_of(race, lane, &workspace);
+    if (status != TC_OK)
+        return status;
+    double total = 0, start = tc_clock();
+    race->last = NULL;
+    status = search->engine->ops->time(search->engine->state, lane->plan, search->ctx, workspace, search->operands,
+                                       runs, &total);
+    if (status == TC_OK && !(isfinite(total) && total >= 0))
+        status = tc_fail(TC_ENGINE_FAILURE, "engine '%s' measured %g seconds", search->engine->ops->name, total);
+    if (status != TC_OK)
+        return status;
+    race->last = lane->plan;
+    lane->wall = (tc_clock() - start) / runs;
+    *seconds = fmax(total / runs, 1e-9); /* a coarse clock may see none */
+    return TC_OK;
+}
+
+tc_status tc_lane_run(tc_race *race, tc_lane *lane)
+{
+    const tc_search *search = race->search;
+    if (race->last == lane->plan)
+        return TC_OK;
+    void *workspace;
+    tc_status status = workspace_of(race, lane, &workspace);
+    return status == TC_OK ? search->engine->ops->run(search->engine->state, lane->plan, search->ctx, workspace,
+                                                      search->operands)
+                           : status;
+}
+
+/* ---- statistics --------------------------------------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Between neighbours, where the share of the way through does not hit one. */
+static double quantile(const double *sorted, size_t count, double share)
+{
+    double at = share * (double)(count - 1);
+    size_t below = (size_t)at;
+    double rest = at - (double)below;
+    return below + 1 < count ? sorted[below] + rest * (sorted[below + 1] - sorted[below]) : sorted[below];
+}
+
+void tc_lane_summarise(tc_lane *lane)
+{
+    double *sorted = lane->count ? malloc(lane->count * sizeof *sorted) : NULL;
+    if (!sorted) {
+        lane->median = lane->estimate;
+        lane->spread = 0;
+        lane->uncertainty = 0.1 * lane->estimate;
+        return;
+    }
+    memcpy(sorted, lane->samples, lane->count * sizeof *sorted);
+    qsort(sorted, lane->count, sizeof *sorted, compare_doubles);
+    double range = quantile(sorted, lane->count, 0.75) - quantile(sorted, lane->count, 0.25);
+    lane->median = quantile(sorted, lane->count, 0.5);
+    lane->spread = range / lane->median;
+    /* Half the width of a notch in a box plot: medians further apart than their notches differ. */
+    lane->uncertainty = 1.57 * range / sqrt((double)lane->count);
+    if (lane->count < 3) /* too few to tell their spread */
+        lane->uncertainty = fmax(lane->uncertainty, 0.1 * lane->median);
+    free(sorted);
+}
+
+/* ---- the race ------------------------------------------------------------------------------------------ */
+
+void tc_race_begin(tc_race *race, const tc_search *search)
+{
+    *race = (tc_race){.search = search};
+    tc_get_config(&race->config);
+    race->started = tc_clock();
+    double left = race->config.process_budget_seconds - tc_stats_tuning_seconds();
+    race->deadline = race->started + fmin(race->config.key_budget_seconds, left);
+    race->total = search->candidates->count;
+    while (race->total > 1 && (search->candidates->items[race->total - 1].flags & TC_CANDIDATE_LAST_RESORT))
+        race->total--;
+}
+
+tc_status tc_race_poison(tc_race *race)
+{
+    race->last = NULL;
+    return tc_samples_poison(&race->samples);
+}
+
+void tc_race_end(tc_race *race, const tc_lane *keep)
+{
+    for (size_t i = 0; i < race->count; i++) {
+        tc_lane *lane = &race->lanes[i];
+        if (lane == keep)
+            free(lane->samples);
+        else
+            tc_lane_close(race, lane);
+    }
+    tc_samples_end(&race->samples);
+    tc_workspace_give(race->search->ctx, &race->workspace);
+}

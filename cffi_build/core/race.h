@@ -1,0 +1,64 @@
+/*
+ * The state of one search, and the steps on a single algorithm in it. A lane is an algorithm that is still
+ * in the race; lane 0 is the baseline, the library's default, which stays to the end.
+ */
+#ifndef TC_RACE_H
+#define TC_RACE_H
+
+#include "samples.h"
+#include "tuner.h"
+#include "workspace.h"
+
+/* Beside the baseline; when one more would win a place, the slowest gives way. Bounds memory and time. */
+enum { TC_FINALISTS = 8 };
+
+typedef struct tc_lane {
+    const tc_candidate *candidate;
+    size_t order;      /* its place in the engine's list */
+    void *plan;
+    int borrowed;      /* the plan is the search's ready one */
+    size_t workspace;
+    double estimate;   /* device seconds of a run, from the first ones */
+    double wall;       /* wall seconds of a run with its overhead, the latest */
+    int32_t runs;      /* back to back in one sample */
+    double *samples;   /* device seconds of a run, one a round */
+    size_t count;
+    double median;
+    double uncertainty; /* of the median, in seconds */
+    double spread;      /* interquartile range over median */
+    int out;
+} tc_lane;
+
+typedef struct tc_race {
+    const tc_search *search;
+    tc_config config;
+    double started, deadline, plan_seconds;
+    double screening; /* wall seconds that screening a candidate takes, a mean */
+    size_t tried;     /* of the engine's list */
+    size_t total;     /* of it, last resorts left out */
+    const void *last; /* the plan whose numbers are in the output */
+    tc_lane lanes[1 + TC_FINALISTS];
+    size_t count;
+    tc_workspace workspace;
+    size_t held;      /* bytes the framework handed out and cannot take back before the call ends */
+    tc_samples samples;
+} tc_race;
+
+/* Prepares an algorithm and gets workspace for it. */
+tc_status tc_lane_open(tc_race *race, size_t order, tc_lane *lane);
+void tc_lane_close(tc_race *race, tc_lane *lane);
+/* Device seconds of a run, the mean of several back to back; also keeps the wall time. */
+tc_status tc_lane_time(tc_race *race, tc_lane *lane, int32_t runs, double *seconds);
+/* Leaves the lane's numbers in the output, if they are not there already. */
+tc_status tc_lane_run(tc_race *race, tc_lane *lane);
+/* Sets median, uncertainty and spread from the samples, or from the estimate where there are none. */
+void tc_lane_summarise(tc_lane *lane);
+
+/* Makes the sampled places of the output NaN. */
+tc_status tc_race_poison(tc_race *race);
+
+void tc_race_begin(tc_race *race, const tc_search *search);
+/* Closes every lane but `keep` (NULL: all), and gives the workspace back. */
+void tc_race_end(tc_race *race, const tc_lane *keep);
+
+#endif

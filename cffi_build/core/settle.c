@@ -1,0 +1,311 @@
+/* Deciding what runs for a descriptor: what is stored, what is measured, or the default. */
+#include "settle.h"
+
+#include <string.h>
+
+#include "config.h"
+#include "run.h"
+#include "store.h"
+#include "tuner.h"
+
+/* ---- whether a choice still stands ------------------------------------------------------------------- */
+
+static int may_measure(tc_entry *entry, const tc_engine *engine, const tc_context *ctx)
+{
+    int32_t mode = tc_config_mode();
+    if ((mode != TC_MODE_SEARCH && mode != TC_MODE_REFRESH) || ctx->forbid_measuring ||
+        tc_stats_tuning_seconds() >= tc_config_process_budget() || !engine->ops->can_measure(engine->state, ctx))
+        return 0;
+    uint64_t runs_left = atomic_load_explicit(&entry->runs_left, memory_order_relaxed);
+    if (runs_left > 0)
+        atomic_store_explicit(&entry->runs_left, runs_left - 1, memory_order_relaxed);
+    return runs_left == 0;
+}
+
+int tc_choice_stands(tc_entry *entry, const tc_choice *choice, const tc_context *ctx)
+{
+    switch (choice->state) {
+    case TC_CHOICE_MEASURED:
+        return !atomic_load_explicit(&entry->unverified, memory_order_relaxed) ||
+               !may_measure(entry, choice->engine, ctx);
+    case TC_CHOICE_STORED:
+        return choice->measured_here || (tc_config_mode() != TC_MODE_REFRESH && !choice->unfinished) ||
+               !may_measure(entry, choice->engine, ctx);
+    case TC_CHOICE_DEFAULT:
+        return tc_config_mode() != TC_MODE_REPLAY &&
+               atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == tc_store_generation() &&
+               !may_measure(entry, choice->engine, ctx);
+    default:
+        return !choice->engine->ops->last_resort || choice->engines_generation == tc_engines_generation();
+    }
+}
+
+/* ---- settling: the calling thread has the entry ------------------------------------------------------- */
+
+/* What settling one entry works on. */
+typedef struct question {
+    tc_entry *entry;
+    const tc_context *ctx;
+    const tc_operands *operands;
+    const tc_engine *engine;
+    tc_candidate_list candidates;
+    char environment[TC_ENVIRONMENT_SIZE];
+    tc_record record; /* what is stored */
+    int is_stored, measured_here;
+} question;
+
+/* One search at a time on the devices of a kind: two would time each other. */
+static pthread_mutex_t measuring[TC_CUDA + 1] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+
+static void publish(tc_entry *entry, tc_choice *choice, tc_choice_state state)
+{
+    choice->state = state;
+    atomic_store_explicit(&entry->choice, choice, memory_order_release);
+}
+
+static void forget_stored(question *q)
+{
+    tc_store_reject(q->entry->key, q->environment, q->record.algorithm);
+    q->is_stored = 0;
+}
+
+static void reject_stored(question *q, const char *reason)
+{
+    tc_warn("the stored algorithm '%s' is left out for %s: %s", q->record.algorithm, q->entry->key, reason);
+    forget_stored(q);
+}
+
+/* An algorithm out of a file has to be one that would be measured here. */
+static void check_eligible(question *q)
+{
+    const tc_candidate *candidate = tc_candidate_named(&q->candidates, q->record.algorithm);
+    if (!candidate)
+        reject_stored(q, "it is not one of the algorithms for this convolution here");
+    else if ((candidate->flags & TC_CANDIDATE_LAST_RESORT) && candidate != q->candidates.items)
+        reject_stored(q, "it is a last resort, and there are others");
+    else if (tc_entry_has_failed(q->entry, q->engine, q->record.algorithm))
+        reject_stored(q, "it failed before");
+}
+
+/* Candidates that failed in this process are not chosen again. */
+static void leave_out_failures(question *q)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < q->candidates.count; i++)
+        if (!tc_entry_has_failed(q->entry, q->engine, q->candidates.items[i].name))
+            q->candidates.items[kept++] = q->candidates.items[i];
+    q->candidates.count = kept;
+}
+
+/* *choice stays NULL when the record turns out to be of no use. */
+static tc_status use_stored(question *q, tc_choice **choice)
+{
+    tc_config config;
+    tc_get_config(&config);
+    tc_status status = tc_entry_prepare(q->entry, q->engine, q->record.algorithm, choice);
+    if (status == TC_DEVICE_FAILURE)
+        return status;
+    if (status != TC_OK) {
+        reject_stored(q, tc_last_error());
+        return TC_OK;
+    }
+    strcpy((*choice)->runner_up, q->record.runner_up);
+    (*choice)->measured_here = q->measured_here;
+    (*choice)->unfinished = config.resume && q->record.candidates_tried < q->record.candidates_total;
+    tc_entry_count(q->entry, TC_COUNT_HITS);
+    publish(q->entry, *choice, TC_CHOICE_STORED);
+    return TC_OK;
+}
+
+/* The first choice of the engine. With *choice NULL afterwards the convolution has been run by something else. */
+static tc_status use_default(question *q, tc_choice **choice)
+{
+    tc_status status;
+    if (q->candidates.count > 0)
+        status = tc_entry_prepare(q->entry, q->engine, q->candidates.items[0].name, choice);
+    else
+        status = tc_fail(TC_UNSUPPORTED, "each algorithm of engine '%s' failed before", q->engine->ops->name);
+    if (status != TC_OK)
+        return tc_run_any(q->entry, status, q->ctx, q->operands);
+    tc_entry_count(q->entry, q->engine->ops->last_resort ? TC_COUNT_FALLBACKS : TC_COUNT_DEFAULTS);
+    publish(q->entry, *choice, q->engine->ops->last_resort ? TC_CHOICE_FALLBACK : TC_CHOICE_DEFAULT);
+    return TC_OK;
+}
+
+/* ---- measuring ---------------------------------------------------------------------------------------- */
+
+static int is_worth_measuring(const question *q)
+{
+    tc_config config;
+    tc_get_config(&config);
+    if (q->engine->ops->last_resort)
+        return 0;
+    if (!q->is_stored || q->measured_here)
+        return !q->is_stored;
+    return config.mode == TC_MODE_REFRESH ||
+           (config.resume && q->record.candidates_tried < q->record.candidates_total);
+}
+
+/* These data were no good: tries again after 0, 1, 3, 7... further calls. */
+static void postpone(tc_entry *entry)
+{
+    atomic_store_explicit(&entry->runs_left, (UINT64_C(1) << entry->postponements) - 1, memory_order_relaxed);
+    if (entry->postponements < 20)
+        entry->postponements++;
+}
+
+/* Keeps what a search found, and gives the entry its plan. The output holds that plan's numbers already. */
+static tc_status keep_result(question *q, const tc_choice *ready, tc_result *result)
+{
+    tc_entry *entry = q->entry;
+    tc_choice *choice = NULL;
+    tc_status status;
+    if (ready && result->plan == ready->plan)
+        status = tc_entry_share(entry, ready, &choice);
+    else
+        status = tc_entry_adopt(entry, q->engine, result->record.algorithm, result->plan, &choice);
+    if (status != TC_OK)
+        return status;
+    if (!result->decided) {
+        postpone(entry);
+        tc_entry_count(entry, TC_COUNT_DEFAULTS);
+        publish(entry, choice, TC_CHOICE_DEFAULT);
+        return TC_OK;
+    }
+    strcpy(result->record.key, entry->key);
+    strcpy(result->record.environment, q->environment);
+    strcpy(choice->runner_up, result->record.runner_up);
+    atomic_store_explicit(&entry->unverified, result->unverified, memory_order_relaxed);
+    tc_entry_count(entry, TC_COUNT_MEASURED);
+    publish(entry, choice, TC_CHOICE_MEASURED);
+    if (tc_store_measured(&result->record) != TC_OK)
+        tc_warn("what was measured for %s is not kept: %s", entry->key, tc_last_error());
+    return TC_OK;
+}
+
+static tc_search search_of(const question *q, const tc_choice *ready)
+{
+    return (tc_search){.conv = &q->entry->conv,
+                       .ctx = q->ctx,
+                       .operands = q->operands,
+                       .engine = q->engine,
+                       .candidates = &q->candidates,
+                       .ready = ready && ready->engine == q->engine ? ready : NULL};
+}
+
+/* *ran tells whether the convolution has been run, be it with an error that is to be returned. */
+static tc_status measure(question *q, int *ran)
+{
+    tc_choice *ready = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
+    tc_search search = search_of(q, ready);
+    search.known = q->is_stored ? &q->record : NULL;
+    search.resume = search.known && tc_config_mode() != TC_MODE_REFRESH;
+    tc_result result;
+    tc_status status = TC_OK;
+    pthread_mutex_lock(&measuring[q->entry->device_kind]);
+    *ran = q->candidates.count > 0 && tc_stats_tuning_seconds() < tc_config_process_budget();
+    if (*ran)
+        status = tc_tune(&search, &result);
+    pthread_mutex_unlock(&measuring[q->entry->device_kind]);
+    if (!*ran)
+        return TC_OK;
+    return status == TC_OK ? keep_result(q, ready, &result) : tc_run_any(q->entry, status, q->ctx, q->operands);
+}
+
+/* ---- verifying ----------------------------------------------------------------------------------------- */
+
+/*
+ * A winner that was checked on zeros only is checked again, now that the data may tell more. *ran tells
+ * whether the convolution has been run; a winner that turns out wrong is kept out from now on.
+ */
+static tc_status verify(question *q, const tc_choice *winner, int *ran)
+{
+    tc_search search = search_of(q, winner);
+    int verified;
+    pthread_mutex_lock(&measuring[q->entry->device_kind]);
+    tc_status status = tc_verify(&search, winner, &verified);
+    pthread_mutex_unlock(&measuring[q->entry->device_kind]);
+    *ran = status == TC_OK;
+    if (status == TC_DEVICE_FAILURE)
+        return status;
+    if (status == TC_OK && verified) {
+        atomic_store_explicit(&q->entry->unverified, 0, memory_order_relaxed);
+    } else if (status == TC_OK || status == TC_OUT_OF_MEMORY) {
+        postpone(q->entry);
+    } else {
+        tc_warn("algorithm '%s' is no longer used for %s: %s", winner->algorithm, q->entry->key, tc_last_error());
+        tc_entry_add_failure(q->entry, q->engine, winner->algorithm);
+        forget_stored(q);
+    }
+    return TC_OK;
+}
+
+/* ---- the order in which it is settled ------------------------------------------------------------------ */
+
+/* A choice that was made before and is as good as what would be made now. */
+static int is_current(const question *q, const tc_choice *current)
+{
+    if (!current || current->engine != q->engine)
+        return 0;
+    switch (current->state) {
+    case TC_CHOICE_MEASURED: return !tc_entry_has_failed(q->entry, q->engine, current->algorithm);
+    case TC_CHOICE_STORED: return q->is_stored && strcmp(q->record.algorithm, current->algorithm) == 0;
+    case TC_CHOICE_DEFAULT: return !q->is_stored && tc_config_mode() != TC_MODE_REPLAY;
+    default: return 0;
+    }
+}
+
+static tc_status settle_question(question *q, tc_choice **choice)
+{
+    tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
+    tc_status status = TC_OK;
+    int ran = 0, measures = may_measure(q->entry, q->engine, q->ctx);
+    if (measures && current && current->state == TC_CHOICE_MEASURED && current->engine == q->engine)
+        status = verify(q, current, &ran);
+    if (q->is_stored)
+        check_eligible(q);
+    leave_out_failures(q);
+    if (!ran && status == TC_OK && measures && is_worth_measuring(q))
+        status = measure(q, &ran);
+    if (ran || status != TC_OK)
+        return status;
+    if (is_current(q, current)) {
+        *choice = current;
+        return TC_OK;
+    }
+    if (q->is_stored) {
+        status = use_stored(q, choice);
+        if (status != TC_OK || *choice)
+            return status;
+    }
+    if (tc_config_mode() == TC_MODE_REPLAY && !q->engine->ops->last_resort)
+        return tc_fail(TC_NOT_FOUND, "nothing is stored for %s on '%s', and mode replay measures nothing: load a file "
+                       "that has it, or set mode to search", q->entry->key, q->environment);
+    return use_default(q, choice);
+}
+
+tc_status tc_settle(tc_entry *entry, const tc_context *ctx, const tc_operands *operands, tc_choice **choice)
+{
+    tc_entry_acquire(entry);
+    *choice = atomic_load_explicit(&entry->choice, memory_order_acquire);
+    if (*choice && tc_choice_stands(entry, *choice, ctx)) { /* another thread settled it meanwhile */
+        tc_entry_release(entry);
+        return TC_OK;
+    }
+    *choice = NULL;
+    question q = {.entry = entry, .ctx = ctx, .operands = operands};
+    atomic_store_explicit(&entry->store_generation, tc_store_generation(), memory_order_relaxed);
+    tc_status status = tc_find_engine(&entry->conv, entry->device_kind, entry->device_ordinal, &q.engine,
+                                      &q.candidates);
+    if (status == TC_OK)
+        status = q.engine->ops->environment(q.engine->state, entry->device_ordinal, q.environment,
+                                            sizeof q.environment);
+    if (status == TC_OK) {
+        q.is_stored = tc_store_find(entry->key, q.environment, &q.record, &q.measured_here);
+        status = settle_question(&q, choice);
+    }
+    tc_candidates_free(&q.candidates);
+    tc_entry_release(entry);
+    return status;
+}
+

@@ -1,0 +1,440 @@
+/*
+ * Measuring the candidates of one descriptor: the default first, then each candidate once or twice
+ * (screening), then those that are left in rounds, side by side with the default, so that whatever slows
+ * the device down in between slows them all. Each step is foreseen from the ones before and left out when
+ * it would not end before the deadline.
+ */
+#include "tuner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "race.h"
+
+/* A sample shorter than this says more about the clock than about the algorithm. */
+static const double SHORTEST_SAMPLE = 100e-6;
+static const double MOST_RUNS = 1000;
+/* A first run up to this long may owe it to loading code, so a second one decides. */
+static const double COLD_START = 0.05;
+/* After the first rounds, what was never within this of the best is dropped. */
+static const double HOPELESS = 1.25;
+/* Rounds go on to this many times the minimum while the noise hides a winner. */
+enum { PATIENCE = 3 };
+
+static int is_over(const tc_race *race, double seconds)
+{
+    return tc_clock() + seconds > race->deadline;
+}
+
+/* ---- the baseline -------------------------------------------------------------------------------------- */
+
+static int32_t runs_of_sample(const tc_lane *lane)
+{
+    return (int32_t)fmin(fmax(ceil(SHORTEST_SAMPLE / lane->estimate), 1), MOST_RUNS);
+}
+
+static int is_last_resort(const tc_lane *lane)
+{
+    return (lane->candidate->flags & TC_CANDIDATE_LAST_RESORT) != 0;
+}
+
+/* A second run, warm, unless the first took a good part of the budget. */
+static tc_status time_baseline(tc_race *race, tc_lane *lane)
+{
+    double second;
+    tc_status status = tc_lane_time(race, lane, 1, &lane->estimate);
+    if (status == TC_OK && race->config.verify)
+        status = tc_samples_take_reference(&race->samples);
+    if (status != TC_OK || is_last_resort(lane) || is_over(race, 10 * lane->wall))
+        return status;
+    status = tc_lane_time(race, lane, 1, &second);
+    lane->estimate = fmin(lane->estimate, second);
+    return status;
+}
+
+/* The first algorithm of the engine's order that runs at all. */
+static tc_status open_baseline(tc_race *race)
+{
+    tc_status status = TC_UNSUPPORTED;
+    for (size_t i = 0; i < race->total && status != TC_OK && status != TC_DEVICE_FAILURE; i++) {
+        double start = tc_clock();
+        status = tc_lane_open(race, i, &race->lanes[0]);
+        if (status != TC_OK)
+            continue;
+        status = time_baseline(race, &race->lanes[0]);
+        if (status != TC_OK)
+            tc_lane_close(race, &race->lanes[0]);
+        race->screening = tc_clock() - start;
+        race->tried = i + 1;
+    }
+    if (status != TC_OK)
+        return status;
+    race->count = 1;
+    race->lanes[0].runs = runs_of_sample(&race->lanes[0]);
+    tc_lane_summarise(&race->lanes[0]);
+    return TC_OK;
+}
+
+/* ---- screening ------------------------------------------------------------------------------------------ */
+
+static double best_estimate(const tc_race *race)
+{
+    double best = race->lanes[0].estimate;
+    for (size_t i = 1; i < race->count; i++)
+        best = fmin(best, race->lanes[i].estimate);
+    return best;
+}
+
+static double wall_of_sample(const tc_lane *lane)
+{
+    return lane->wall * lane->runs;
+}
+
+/* A round of all lanes, if there is more than one, and the winner's last run. */
+static double wall_to_end(const tc_race *race)
+{
+    double wall = race->lanes[0].wall;
+    if (race->count == 1)
+        return wall;
+    for (size_t i = 0; i < race->count; i++)
+        if (!race->lanes[i].out)
+            wall += wall_of_sample(&race->lanes[i]);
+    return wall;
+}
+
+static void remove_lane(tc_race *race, size_t at)
+{
+    tc_lane_close(race, &race->lanes[at]);
+    race->lanes[at] = race->lanes[--race->count];
+}
+
+/* Lets a lane in; what that leaves without a chance goes. */
+static void enter(tc_race *race, tc_lane *lane)
+{
+    lane->runs = runs_of_sample(lane);
+    if (race->count == 1 + TC_FINALISTS) {
+        size_t slowest = 1;
+        for (size_t i = 2; i < race->count; i++)
+            if (race->lanes[i].estimate > race->lanes[slowest].estimate)
+                slowest = i;
+        if (race->lanes[slowest].estimate <= lane->estimate) {
+            tc_lane_close(race, lane);
+            return;
+        }
+        remove_lane(race, slowest);
+    }
+    race->lanes[race->count++] = *lane;
+    for (size_t i = race->count - 1; i > 0; i--)
+        if (race->lanes[i].estimate > race->config.drop_ratio * best_estimate(race))
+            remove_lane(race, i);
+}
+
+/* Runs a candidate once or twice and checks what it wrote; TC_ENGINE_FAILURE also when it is too slow. */
+static tc_status try_lane(tc_race *race, tc_lane *lane)
+{
+    double limit = race->config.drop_ratio * best_estimate(race), second;
+    tc_status status = race->config.verify ? tc_race_poison(race) : TC_OK;
+    if (status == TC_OK)
+        status = tc_lane_time(race, lane, 1, &lane->estimate);
+    if (status == TC_OK && race->config.verify)
+        status = tc_samples_compare(&race->samples);
+    if (status == TC_OK && (lane->estimate <= limit || lane->wall <= COLD_START) && !is_over(race, lane->wall)) {
+        status = tc_lane_time(race, lane, 1, &second);
+        lane->estimate = fmin(lane->estimate, second);
+    }
+    if (status == TC_OK && lane->estimate > limit)
+        status = tc_fail(TC_ENGINE_FAILURE, "it takes %g s, over the limit of %g s", lane->estimate, limit);
+    return status;
+}
+
+/* Only a lost device ends the search; a candidate that fails otherwise is merely not in the race. */
+static tc_status screen(tc_race *race, size_t order)
+{
+    tc_lane lane;
+    double start = tc_clock();
+    tc_status status = tc_lane_open(race, order, &lane);
+    if (status == TC_OK) {
+        status = try_lane(race, &lane);
+        if (status == TC_OK)
+            enter(race, &lane);
+        else
+            tc_lane_close(race, &lane);
+    }
+    race->screening = 0.7 * race->screening + 0.3 * (tc_clock() - start);
+    return status == TC_DEVICE_FAILURE ? status : TC_OK;
+}
+
+static tc_status screen_all(tc_race *race)
+{
+    const tc_search *search = race->search;
+    size_t known = race->total, next = race->tried;
+    tc_status status = TC_OK;
+    if (search->known) {
+        const tc_candidate *stored = tc_candidate_named(search->candidates, search->known->algorithm);
+        known = stored ? (size_t)(stored - search->candidates->items) : race->total;
+        if (known >= race->tried && known < race->total)
+            status = screen(race, known);
+        if (search->resume && (size_t)search->known->candidates_tried > next)
+            next = (size_t)search->known->candidates_tried;
+    }
+    for (; next < race->total && status == TC_OK; next++) {
+        if (next == known)
+            continue;
+        if (is_over(race, 1.2 * race->screening + wall_to_end(race)))
+            break;
+        status = screen(race, next);
+    }
+    race->tried = next;
+    return status;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------------------- */
+
+static tc_status sample(tc_race *race, tc_lane *lane)
+{
+    double seconds;
+    tc_status status = tc_lane_time(race, lane, lane->runs, &seconds);
+    if (status == TC_OK)
+        lane->samples[lane->count++] = seconds;
+    else if (lane != &race->lanes[0])
+        lane->out = 1;
+    return status;
+}
+
+static tc_status run_round(tc_race *race, size_t round)
+{
+    tc_status status = sample(race, &race->lanes[0]);
+    size_t others = race->count - 1;
+    for (size_t i = 0; i < others && status == TC_OK; i++) { /* each starts a round in its turn */
+        tc_lane *lane = &race->lanes[1 + (i + round) % others];
+        if (!lane->out && sample(race, lane) == TC_DEVICE_FAILURE)
+            status = TC_DEVICE_FAILURE;
+    }
+    for (size_t i = 0; i < race->count; i++)
+        if (!race->lanes[i].out)
+            tc_lane_summarise(&race->lanes[i]);
+    return status;
+}
+
+static double shortest(const tc_lane *lane)
+{
+    double least = INFINITY;
+    for (size_t i = 0; i < lane->count; i++)
+        least = fmin(least, lane->samples[i]);
+    return least;
+}
+
+static void drop_hopeless(tc_race *race)
+{
+    double best = INFINITY;
+    for (size_t i = 0; i < race->count; i++)
+        if (!race->lanes[i].out)
+            best = fmin(best, race->lanes[i].median);
+    for (size_t i = 1; i < race->count; i++)
+        if (shortest(&race->lanes[i]) > HOPELESS * best)
+            race->lanes[i].out = 1;
+}
+
+static double noise(const tc_lane *a, const tc_lane *b)
+{
+    return sqrt(a->uncertainty * a->uncertainty + b->uncertainty * b->uncertainty);
+}
+
+/* Whether some lane is ahead of the baseline by the margin, but not yet beyond the noise. */
+static int is_undecided(const tc_race *race)
+{
+    const tc_lane *baseline = &race->lanes[0];
+    for (size_t i = 1; i < race->count; i++) {
+        const tc_lane *lane = &race->lanes[i];
+        double lead = baseline->median - lane->median;
+        if (!lane->out && lead > race->config.margin * baseline->median && lead <= noise(baseline, lane))
+            return 1;
+    }
+    return 0;
+}
+
+static tc_status run_rounds(tc_race *race)
+{
+    size_t minimum = (size_t)race->config.minimum_runs, most = PATIENCE * minimum;
+    for (size_t i = 0; i < race->count; i++) {
+        race->lanes[i].samples = malloc(most * sizeof(double));
+        if (!race->lanes[i].samples)
+            return tc_fail(TC_OUT_OF_MEMORY, "no memory for the samples of a candidate");
+        tc_lane_summarise(&race->lanes[i]);
+    }
+    tc_status status = TC_OK;
+    for (size_t round = 0; round < most && status == TC_OK; round++) {
+        if (is_over(race, wall_to_end(race)) || (round >= minimum && !is_undecided(race)))
+            break;
+        status = run_round(race, round);
+        if (round >= 1)
+            drop_hopeless(race);
+    }
+    return status;
+}
+
+/* ---- the decision ------------------------------------------------------------------------------------------ */
+
+static int beats_baseline(const tc_race *race, const tc_lane *lane)
+{
+    const tc_lane *baseline = &race->lanes[0];
+    double lead = baseline->median - lane->median;
+    return lead > fmax(race->config.margin * baseline->median, noise(baseline, lane));
+}
+
+/* Of two that the noise does not tell apart: deterministic, then less workspace, then the engine's order. */
+static int is_preferred(const tc_lane *lane, const tc_lane *over)
+{
+    uint32_t deterministic = lane->candidate->flags & TC_CANDIDATE_DETERMINISTIC;
+    if (deterministic != (over->candidate->flags & TC_CANDIDATE_DETERMINISTIC))
+        return deterministic != 0;
+    if (lane->workspace != over->workspace)
+        return lane->workspace < over->workspace;
+    return lane->order < over->order;
+}
+
+/* The baseline, unless others beat it; of those the fastest or one as good. */
+static tc_lane *decide(tc_race *race)
+{
+    tc_lane *fastest = NULL;
+    for (size_t i = 1; i < race->count; i++) {
+        tc_lane *lane = &race->lanes[i];
+        if (!lane->out && beats_baseline(race, lane) && (!fastest || lane->median < fastest->median))
+            fastest = lane;
+    }
+    if (!fastest)
+        return &race->lanes[0];
+    tc_lane *winner = fastest;
+    for (size_t i = 1; i < race->count; i++) {
+        tc_lane *lane = &race->lanes[i];
+        int as_good = lane->median - fastest->median <= noise(fastest, lane);
+        if (!lane->out && as_good && beats_baseline(race, lane) && is_preferred(lane, winner))
+            winner = lane;
+    }
+    return winner;
+}
+
+static const tc_lane *next_best(const tc_race *race, const tc_lane *winner)
+{
+    const tc_lane *next = NULL;
+    for (size_t i = 0; i < race->count; i++) {
+        const tc_lane *lane = &race->lanes[i];
+        if (lane != winner && !lane->out && (!next || lane->median < next->median))
+            next = lane;
+    }
+    return next;
+}
+
+/* The last run leaves the winner's numbers in the output; one that fails only now makes way for the next. */
+static tc_status run_winner(tc_race *race, tc_lane **winner)
+{
+    for (;;) {
+        *winner = decide(race);
+        tc_status status = tc_lane_run(race, *winner);
+        if (status == TC_OK || status == TC_DEVICE_FAILURE || *winner == &race->lanes[0])
+            return status;
+        (*winner)->out = 1;
+    }
+}
+
+static void fill_record(const tc_race *race, const tc_lane *winner, tc_record *record)
+{
+    const tc_search *search = race->search;
+    const tc_lane *runner_up = next_best(race, winner);
+    *record = (tc_record){
+        .workspace_bytes = (int64_t)winner->workspace,
+        .created = (int64_t)time(NULL),
+        .time_seconds = winner->median,
+        .default_seconds = race->lanes[0].median,
+        .spread = winner->spread,
+        .tuning_seconds = tc_clock() - race->started + (search->resume ? search->known->tuning_seconds : 0),
+        .candidates_tried = (int32_t)race->tried,
+        .candidates_total = (int32_t)race->total,
+        .provenance = TC_MEASURED,
+        .math_type = search->conv->allow_tf32,
+        .deterministic = (winner->candidate->flags & TC_CANDIDATE_DETERMINISTIC) != 0,
+    };
+    strcpy(record->algorithm, winner->candidate->name);
+    if (runner_up)
+        strcpy(record->runner_up, runner_up->candidate->name);
+}
+
+/* ---- the interface ------------------------------------------------------------------------------------------ */
+
+static tc_status run_race(tc_race *race, tc_lane **winner, int *decided)
+{
+    tc_status status = open_baseline(race);
+    if (status != TC_OK)
+        return status;
+    *winner = &race->lanes[0]; /* what it wrote is in the output */
+    *decided = !race->config.verify || !tc_samples_are_useless(&race->samples);
+    if (!*decided || is_last_resort(*winner))
+        return TC_OK;
+    status = screen_all(race);
+    if (status == TC_OK)
+        status = run_rounds(race);
+    return status == TC_OK ? run_winner(race, winner) : status;
+}
+
+tc_status tc_tune(const tc_search *search, tc_result *result)
+{
+    tc_race race;
+    tc_lane *winner = NULL;
+    *result = (tc_result){0};
+    tc_race_begin(&race, search);
+    tc_status status = TC_OK;
+    if (race.config.verify)
+        status = tc_samples_begin(&race.samples, search->engine, search->conv, search->ctx, search->operands);
+    if (status == TC_OK)
+        status = run_race(&race, &winner, &result->decided);
+    if (status == TC_OK) {
+        fill_record(&race, winner, &result->record);
+        result->plan = winner->plan;
+        result->unverified = race.config.verify && winner != &race.lanes[0] && tc_samples_are_zero(&race.samples);
+    }
+    tc_race_end(&race, status == TC_OK ? winner : NULL);
+    tc_stats_add_seconds(tc_clock() - race.started, race.plan_seconds);
+    return status;
+}
+
+/* What the winner gives on operands whose default is in the samples. */
+static tc_status check_winner(tc_race *race, const tc_choice *winner)
+{
+    const tc_candidate_list *candidates = race->search->candidates;
+    const tc_candidate *candidate = tc_candidate_named(candidates, winner->algorithm);
+    if (!candidate)
+        return tc_fail(TC_NOT_FOUND, "'%s' is no longer a candidate", winner->algorithm);
+    tc_lane lane;
+    double seconds;
+    tc_status status = tc_lane_open(race, (size_t)(candidate - candidates->items), &lane);
+    if (status != TC_OK)
+        return status;
+    status = tc_race_poison(race);
+    if (status == TC_OK)
+        status = tc_lane_time(race, &lane, 1, &seconds);
+    if (status == TC_OK)
+        status = tc_samples_compare(&race->samples);
+    tc_lane_close(race, &lane);
+    return status;
+}
+
+tc_status tc_verify(const tc_search *search, const tc_choice *winner, int *verified)
+{
+    tc_race race;
+    *verified = 0;
+    tc_race_begin(&race, search);
+    race.config.verify = 1;
+    tc_status status = tc_samples_begin(&race.samples, search->engine, search->conv, search->ctx, search->operands);
+    if (status == TC_OK)
+        status = open_baseline(&race);
+    if (status == TC_OK && !tc_samples_are_useless(&race.samples) && !tc_samples_are_zero(&race.samples)) {
+        status = check_winner(&race, winner);
+        *verified = status == TC_OK;
+    }
+    tc_race_end(&race, NULL);
+    tc_stats_add_seconds(tc_clock() - race.started, race.plan_seconds);
+    return status;
+}
