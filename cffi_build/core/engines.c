@@ -111,7 +111,7 @@ tc_status tc_engine_load(const char *library_path)
     void *library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return tc_fail(TC_UNAVAILABLE, "cannot load an engine: %s", dlerror());
-    tunedconv_engine_entry entry;
+    tc_engine_entry entry;
     *(void **)&entry = dlsym(library, "tunedconv_engine_entry");
     const tc_engine_ops *ops = entry ? entry(tc_get_api()) : NULL;
     tc_status status;

@@ -73,10 +73,12 @@ typedef struct tc_engine_ops {
 } tc_engine_ops;
 
 /*
- * What tc_engine_load looks up in a library: takes the core's functions, gives the engine's table (which
- * must outlive the process's use of it), or NULL when api->abi_version is not one it knows.
+ * What tc_engine_load looks up in a library, which defines it: takes the core's functions, gives the
+ * engine's table (which must outlive the process's use of it), or NULL when api->abi_version is not one it
+ * knows.
  */
-typedef const tc_engine_ops *(*tunedconv_engine_entry)(const tc_api *api);
+const tc_engine_ops *tunedconv_engine_entry(const tc_api *api);
+typedef const tc_engine_ops *(*tc_engine_entry)(const tc_api *api);
 
 extern const tc_engine_ops tc_onednn_engine;
 extern const tc_engine_ops tc_cudnn_engine;
