@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
@@ -28,7 +29,8 @@ def doctor(check: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2, default=str))
     else:
-        _print(found, Console(soft_wrap=True))
+        # Where the output goes into a file or a pipe, paths stay whole.
+        _print(found, Console(soft_wrap=True, width=None if sys.stdout.isatty() else 160))
 
 
 def _print(found: dict[str, Any], console: Console) -> None:
@@ -92,19 +94,11 @@ def _bridge(one: dict[str, Any]) -> str:
     if "problem" in one:
         return str(one["problem"])
     lines = []
-    op = one.get("op")
-    if op is not None:
-        lines.append(
-            f"op built: {op.get('path')}" if op.get("built") else f"op not built: {op.get('problem', '')}"
-        )
-    check = one.get("check")
-    if check is not None:
-        ran = (
-            f"a convolution ran tuned: {', '.join(check['algorithms'])}"
-            if check.get("tuned")
-            else check["problem"]
-        )
-        lines.append(ran)
+    if op := one.get("op"):
+        lines.append(f"op built: {op['path']}" if op.get("built") else f"op not built: {op['problem']}")
+    if check := one.get("check"):
+        algorithms = ", ".join(check.get("algorithms", ())) or "the library's default"
+        lines.append(f"a convolution ran tuned: {algorithms}" if check.get("tuned") else check["problem"])
         lines += check.get("libraries", [])
     return "\n".join(lines) or "needs no building; --check runs it"
 

@@ -149,7 +149,8 @@ def backend(name: str, core_usable: bool = True, *, check: bool) -> dict[str, An
         return found | {"problem": _NEEDS_CORE}
     if name == "tensorflow":
         found["op"] = probe.run("tensorflow_op")
-    if check:
+    # Running it would build the op, which is not for a diagnosis to do.
+    if check and found.get("op", {"built": True}).get("built"):
         found["check"] = probe.run("backend", environment={"KERAS_BACKEND": name})
     return found
 
