@@ -58,8 +58,9 @@ def check(status: int) -> None:
     """Raise the exception that belongs to a status of the core; the only place where codes are mapped."""
     if status == lib.TC_OK:
         return
-    name = text(lib.tc_status_name(status))
-    raise _EXCEPTIONS.get(name, TunedConvError)(text(lib.tc_last_error()) or name)
+    by_status = {getattr(lib, name): exception for name, exception in _EXCEPTIONS.items()}
+    message = text(lib.tc_last_error()) or text(lib.tc_status_name(status))
+    raise by_status.get(status, TunedConvError)(message)
 
 
 def emit_pending_warnings(stacklevel: int = 2) -> None:
