@@ -132,6 +132,8 @@ def _locked(file: Path, timeout: float) -> Iterator[None]:
         raise DatabaseError(f"The folder of the tuning database {file} does not exist; create it first.")
     lock = FileLock(f"{file}.lock", timeout=timeout)
     try:
+        # Waiting is for other writers, not for a folder that never lets the lock's file be made.
+        os.close(os.open(lock.lock_file, os.O_CREAT | os.O_RDWR, 0o666))
         lock.acquire(poll_interval=_POLL_SECONDS)
     except Timeout as error:
         raise DatabaseBusyError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,9 @@ def _to_c(records: Sequence[Record]) -> Any:
     """A new `tc_record[]`, filled a column at a time."""
     array = ffi.new("tc_record[]", len(records))
     view = np.frombuffer(ffi.buffer(array), dtype=_record_dtype())
-    for name in _TEXTS:
-        view[name] = [getattr(record, name).encode() for record in records]
-    for name in _NUMBERS:
-        view[name] = [getattr(record, name) for record in records]
+    columns = zip(*map(attrgetter(*_TEXTS, *_NUMBERS), records), strict=True)
+    for name, values in zip((*_TEXTS, *_NUMBERS), columns, strict=True):
+        view[name] = [value.encode() for value in values] if name in _TEXTS else values
     return array
 
 

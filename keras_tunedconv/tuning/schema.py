@@ -64,6 +64,8 @@ _POSITION = {column.name: i for i, column in enumerate(_COLUMNS)}
 _HIGH = np.array([column.high for column in _COLUMNS])
 _LOW = np.array([column.low for column in _COLUMNS])
 _INTEGRAL = np.array([column.integral for column in _COLUMNS])
+_PROVENANCES = {int(provenance): provenance for provenance in Provenance}
+# In the order of Record's fields.
 _NUMBERS = tuple(column.name for column in _COLUMNS[len(_LINES) :])
 
 
@@ -114,6 +116,8 @@ def encode(records: Iterable[Record]) -> Columns:
         rows.append(row)
     if len(rows) > MAX_RECORDS:
         raise SchemaError(f"At most {MAX_RECORDS} records can be stored together. Received: {len(rows)}")
+    if any("\n" in line for line in lines):
+        raise ValueError("Records cannot be stored: a text has more than one line")
     text = "\n".join(lines).encode()
     if len(text) > MAX_TEXT_BYTES:
         raise SchemaError(f"At most {MAX_TEXT_BYTES} bytes of text can be stored. Received: {len(text)}")
@@ -123,7 +127,7 @@ def encode(records: Iterable[Record]) -> Columns:
     )
     decoded = decode(columns)
     if decoded.malformed:
-        raise ValueError(f"{decoded.malformed} records cannot be stored: {decoded.problem}")
+        raise ValueError(f"Records cannot be stored: {decoded.problem}")
     return columns
 
 
@@ -142,9 +146,7 @@ def decode(columns: Columns) -> Decoded:
         return Decoded([])
     faults = _faults(numbers, lines, sizes)
     sound = np.flatnonzero(faults < 0)
-    strings = numbers[sound, : len(_LINES)].astype(np.int64).tolist()
-    values = numbers[sound, len(_LINES) :].tolist()
-    records = [_record(lines, line, value) for line, value in zip(strings, values, strict=True)]
+    records = _records(lines, numbers[sound])
     malformed = len(numbers) - len(records)
     if not malformed:
         return Decoded(records)
@@ -217,23 +219,14 @@ def _faults(
     return np.where(every.any(axis=1), every.argmax(axis=1), -1)
 
 
-def _record(lines: list[str], strings: list[int], numbers: list[float]) -> Record:
-    direction, problem, environment, algorithm, runner_up = strings
-    workspace, created, time, default, spread, tuning, tried, total, provenance, math, deterministic = numbers
-    return Record(
-        f"{lines[direction]}|{lines[problem]}",
-        lines[environment],
-        lines[algorithm],
-        lines[runner_up],
-        int(workspace),
-        int(created),
-        time,
-        default,
-        spread,
-        tuning,
-        int(tried),
-        int(total),
-        Provenance(int(provenance)),
-        int(math),
-        bool(deterministic),
-    )
+def _records(lines: list[str], numbers: npt.NDArray[np.float64]) -> list[Record]:
+    """Records of rows that were checked."""
+    columns: dict[str, list[Any]] = {
+        column.name: (values.astype(np.int64) if column.integral else values).tolist()
+        for column, values in zip(_COLUMNS, numbers.T, strict=True)
+    }
+    direction, problem, *names = ([lines[i] for i in columns.pop(name)] for name in _LINES)
+    keys = [f"{first}|{rest}" for first, rest in zip(direction, problem, strict=True)]
+    columns["provenance"] = [_PROVENANCES[value] for value in columns["provenance"]]
+    columns["deterministic"] = [value == 1 for value in columns["deterministic"]]
+    return list(map(Record, keys, *names, *columns.values()))
