@@ -11,6 +11,8 @@
 #include "tensorflow/compiler/tf2xla/type_util.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"
+#include "tensorflow/core/framework/kernel_def_builder.h"
+#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/tensor_float_32_utils.h"
 #include "tensorflow/core/util/determinism.h"
 #include "tensorflow_core.h"
@@ -133,15 +135,35 @@ class XlaConvKernel : public XlaOpKernel {
   Geometry geometry_;
 };
 
-#define TUNEDCONV_REGISTER_XLA(device)                                                                  \
-  REGISTER_XLA_OP(Name("TunedConvForward").Device(device), XlaConvKernel<TC_FORWARD>);                  \
-  REGISTER_XLA_OP(Name("TunedConvBackwardData").Device(device).CompileTimeConstantInput("x_shape"),     \
-                  XlaConvKernel<TC_BACKWARD_DATA>);                                                     \
-  REGISTER_XLA_OP(Name("TunedConvBackwardFilter").Device(device).CompileTimeConstantInput("w_shape"),   \
-                  XlaConvKernel<TC_BACKWARD_FILTER>)
+#define TUNEDCONV_DEVICES {tensorflow::DEVICE_CPU_XLA_JIT, tensorflow::DEVICE_GPU_XLA_JIT}
 
-TUNEDCONV_REGISTER_XLA(tensorflow::DEVICE_CPU_XLA_JIT);
-TUNEDCONV_REGISTER_XLA(tensorflow::DEVICE_GPU_XLA_JIT);
+REGISTER_XLA_OP(Name("TunedConvForward").Device(TUNEDCONV_DEVICES), XlaConvKernel<TC_FORWARD>);
+REGISTER_XLA_OP(Name("TunedConvBackwardData").Device(TUNEDCONV_DEVICES).CompileTimeConstantInput("x_shape"),
+                XlaConvKernel<TC_BACKWARD_DATA>);
+REGISTER_XLA_OP(Name("TunedConvBackwardFilter").Device(TUNEDCONV_DEVICES).CompileTimeConstantInput("w_shape"),
+                XlaConvKernel<TC_BACKWARD_FILTER>);
+
+// TensorFlow hands the kernels above to its JIT devices once, when the process's first op runs. A library that
+// is loaded after that, as this one mostly is, has to do it itself.
+template <tc_direction direction>
+void RegisterKernel(const char* op) {
+  using tensorflow::OpKernel;
+  const tensorflow::KernelList present = tensorflow::GetRegisteredKernelsForOp(op);
+  for (const char* device : TUNEDCONV_DEVICES) {
+    const auto on_device = [&](const tensorflow::KernelDef& kernel) { return kernel.device_type() == device; };
+    if (std::any_of(present.kernel().begin(), present.kernel().end(), on_device)) continue;
+    tensorflow::kernel_factory::OpKernelRegistrar(
+        tensorflow::KernelDefBuilder(op).Device(device).Build(), "XlaConvKernel",
+        [](OpKernelConstruction* ctx) -> OpKernel* { return new XlaConvKernel<direction>(ctx); });
+  }
+}
+
+void RegisterKernels() {
+  tensorflow::XlaOpRegistry::RegisterCompilationKernels();
+  RegisterKernel<TC_FORWARD>("TunedConvForward");
+  RegisterKernel<TC_BACKWARD_DATA>("TunedConvBackwardData");
+  RegisterKernel<TC_BACKWARD_FILTER>("TunedConvBackwardFilter");
+}
 
 // Registers one handler with the XLA inside TensorFlow; returns its complaint, "" if there is none.
 std::string RegisterHandler(const char* platform, void* handler) {
@@ -168,13 +190,14 @@ std::string RegisterHandler(const char* platform, void* handler) {
 }  // namespace
 }  // namespace tunedconv
 
-// Registers the handlers of the core; called once, after tunedconv_tensorflow_bind. Returns nullptr, or why not.
+// Registers kernels and handlers; called once, after tunedconv_tensorflow_bind. Returns nullptr, or why not.
 // A library without this function was built without XLA's headers and has no XLA kernels.
 extern "C" __attribute__((visibility("default"))) const char* tunedconv_tensorflow_bind_xla(const tc_api* api) {
   static std::string message;
   if (api->xla_handler_host == nullptr || api->xla_handler_cuda == nullptr) {
     return "keras_tunedconv's core was built without XLA's FFI headers";
   }
+  tunedconv::RegisterKernels();
   for (const auto& [platform, handler] : {std::pair<const char*, void*>("Host", api->xla_handler_host),
                                           std::pair<const char*, void*>("CUDA", api->xla_handler_cuda)}) {
     message = tunedconv::RegisterHandler(platform, handler);

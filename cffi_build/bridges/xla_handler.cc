@@ -204,7 +204,6 @@ ffi::Error Convolve(const tc_context& context, const Attributes& attributes, ffi
     default:
       return Invalid("expected direction 0, 1 or 2. Received direction=" + std::to_string(attributes.direction));
   }
-  if (result.element_count() == 0) return ffi::Error::Success();
   tc_conv conv;
   if (ffi::Error error = Describe(attributes, x, w, y, &conv); error.failure()) return error;
   const tc_operands operands = {x.untyped_data(), w.untyped_data(), y.untyped_data()};
