@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from keras_tunedconv.registration import register_layers
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ _HOMES = {
     "to_stock": "keras_tunedconv.convert",
     "to_tuned": "keras_tunedconv.convert",
 }
+
+register_layers()
 
 __all__ = ["__version__", *_HOMES]  # noqa: PLE0604
 
