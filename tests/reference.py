@@ -39,9 +39,7 @@ def _to_logical(descriptor: ConvDescriptor, operand: str, array: np.ndarray) -> 
     return array.transpose(np.argsort(memory_order(descriptor, operand))).astype(np.float64)
 
 
-def random_operands(
-    descriptor: ConvDescriptor, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_operands(descriptor: ConvDescriptor, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """x, w and y in their dtypes and layouts, with normally distributed values."""
     rng = np.random.default_rng(seed)
     arrays = []
@@ -66,7 +64,9 @@ class Expected:
         error = np.abs(actual.astype(np.float64) - self.value)
         good = error <= self.tolerance  # a NaN is not
         if not good.all():
-            worst = np.unravel_index(np.argmax(np.where(good, 0, np.nan_to_num(error, nan=np.inf))), good.shape)
+            worst = np.unravel_index(
+                np.argmax(np.where(good, 0, np.nan_to_num(error, nan=np.inf))), good.shape
+            )
             raise AssertionError(
                 f"{np.count_nonzero(~good)} of {good.size} elements are wrong; at {tuple(map(int, worst))} "
                 f"expected {self.value[worst]} within {self.tolerance[worst]:.3g}, got {actual[worst]}"

@@ -13,9 +13,6 @@
 static void destroy_state(onednn_engine *engine)
 {
     const onednn_library *lib = &engine->library;
-    while (engine->plans)
-        onednn_plan_free(engine, engine->plans);
-    onednn_arena_release(&engine->arena);
     if (engine->attributes)
         lib->primitive_attr_destroy(engine->attributes);
     if (engine->stream)

@@ -3,7 +3,6 @@
  *
  *   library.c      finds the library and its functions
  *   worker.c       the one thread that calls oneDNN
- *   arena.c        scratchpads and reordered tensors
  *   environment.c  the text of CPU and library in the key
  *   problem.c      tc_conv in oneDNN's terms
  *   candidates.c   the implementations oneDNN has for it
@@ -81,24 +80,7 @@ void onednn_worker_release(void);
 /* Runs a job on the worker, one at a time, and waits for it; its message becomes the caller's. */
 tc_status onednn_worker_run(onednn_job job, void *argument);
 
-/* ---- arena.c ------------------------------------------------------------------------------------- */
-
-typedef struct onednn_arena {
-    void *base;
-    size_t size;
-} onednn_arena;
-
-enum { ONEDNN_ALIGNMENT = 64 };
-
-/* Makes the arena hold at least `bytes`; what was in it is lost when it has to grow. */
-tc_status onednn_arena_reserve(onednn_arena *arena, size_t bytes);
-/* Gives the memory back when it is more than `bytes` call for. */
-void onednn_arena_trim(onednn_arena *arena, size_t bytes);
-void onednn_arena_release(onednn_arena *arena);
-
 /* ---- engine.c ------------------------------------------------------------------------------------ */
-
-struct onednn_plan;
 
 /* Everything but library, threads and environment is touched by the worker only. */
 typedef struct onednn_engine {
@@ -108,8 +90,6 @@ typedef struct onednn_engine {
     dnnl_engine_t cpu;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attributes; /* strict float32, scratchpads from the caller */
-    onednn_arena arena;
-    struct onednn_plan *plans;
 } onednn_engine;
 
 /* ---- environment.c ------------------------------------------------------------------------------- */
@@ -189,17 +169,17 @@ typedef struct onednn_operand {
 } onednn_operand;
 
 typedef struct onednn_plan {
-    struct onednn_plan *next, **link;
     tc_direction direction;
     onednn_step convolution;
     onednn_operand operands[ONEDNN_OPERANDS];
     size_t workspace;
 } onednn_plan;
 
-tc_status onednn_plan_make(onednn_engine *engine, const onednn_problem *problem, const char *name,
+tc_status onednn_plan_make(const onednn_engine *engine, const onednn_problem *problem, const char *name,
                            onednn_plan **plan);
-void onednn_plan_free(onednn_engine *engine, onednn_plan *plan);
-/* workspace: NULL to use the engine's arena. */
-tc_status onednn_plan_run(onednn_engine *engine, onednn_plan *plan, void *workspace, const tc_operands *operands);
+void onednn_plan_free(const onednn_engine *engine, onednn_plan *plan);
+/* workspace: plan->workspace bytes for scratchpads and reordered tensors; nothing in it outlives the call. */
+tc_status onednn_plan_run(const onednn_engine *engine, onednn_plan *plan, void *workspace,
+                          const tc_operands *operands);
 
 #endif

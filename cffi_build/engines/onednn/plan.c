@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CACHE_LINE = 64 };
+
 static size_t align_up(size_t bytes)
 {
-    return (bytes + ONEDNN_ALIGNMENT - 1) / ONEDNN_ALIGNMENT * ONEDNN_ALIGNMENT;
+    return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
 /* Builds the primitive and raises *scratch to what it needs: one step runs at a time, so they share it. */
@@ -93,20 +95,11 @@ static tc_status fill_plan(const onednn_engine *engine, const onednn_problem *pr
         plan->operands[i].offset += scratch;
     plan->workspace = scratch + end;
     if (plan->workspace)
-        plan->workspace += ONEDNN_ALIGNMENT; /* the caller's memory may begin anywhere */
+        plan->workspace += CACHE_LINE; /* the caller's memory may begin anywhere */
     return status;
 }
 
-static void link_plan(onednn_engine *engine, onednn_plan *plan)
-{
-    plan->next = engine->plans;
-    plan->link = &engine->plans;
-    if (plan->next)
-        plan->next->link = &plan->next;
-    engine->plans = plan;
-}
-
-tc_status onednn_plan_make(onednn_engine *engine, const onednn_problem *problem, const char *name,
+tc_status onednn_plan_make(const onednn_engine *engine, const onednn_problem *problem, const char *name,
                            onednn_plan **result)
 {
     onednn_choices choices;
@@ -124,18 +117,17 @@ tc_status onednn_plan_make(onednn_engine *engine, const onednn_problem *problem,
         status = tc_fail(TC_OUT_OF_MEMORY, "no memory for a plan");
     } else {
         plan->direction = problem->direction;
-        link_plan(engine, plan);
         status = fill_plan(engine, problem, choice->desc, plan);
     }
     onednn_choices_free(engine, &choices);
-    if (status != TC_OK && plan)
-        onednn_plan_free(engine, plan);
-    else if (status == TC_OK)
+    if (status == TC_OK)
         *result = plan;
+    else if (plan)
+        onednn_plan_free(engine, plan);
     return status;
 }
 
-void onednn_plan_free(onednn_engine *engine, onednn_plan *plan)
+void onednn_plan_free(const onednn_engine *engine, onednn_plan *plan)
 {
     const onednn_library *lib = &engine->library;
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
@@ -147,17 +139,7 @@ void onednn_plan_free(onednn_engine *engine, onednn_plan *plan)
             lib->memory_destroy(operand->given);
     }
     free_step(engine, &plan->convolution);
-    *plan->link = plan->next;
-    if (plan->next)
-        plan->next->link = plan->link;
     free(plan);
-
-    /* A candidate that lost its race must not leave its memory behind. */
-    size_t needed = 0;
-    for (const onednn_plan *other = engine->plans; other; other = other->next)
-        if (other->workspace > needed)
-            needed = other->workspace;
-    onednn_arena_trim(&engine->arena, needed);
 }
 
 static dnnl_status_t bind_step(const onednn_library *lib, onednn_step *step, char *base)
@@ -199,16 +181,14 @@ static dnnl_status_t execute_reorder(const onednn_engine *engine, const onednn_o
     return operand->reorder.primitive ? execute(engine, &operand->reorder, arguments, 2) : dnnl_success;
 }
 
-tc_status onednn_plan_run(onednn_engine *engine, onednn_plan *plan, void *workspace, const tc_operands *operands)
+tc_status onednn_plan_run(const onednn_engine *engine, onednn_plan *plan, void *workspace,
+                          const tc_operands *operands)
 {
     int output = onednn_output(plan->direction);
-    tc_status bound = workspace ? TC_OK : onednn_arena_reserve(&engine->arena, plan->workspace);
-    if (bound != TC_OK)
-        return bound;
-    char *base = workspace ? workspace : engine->arena.base;
+    char *base = workspace;
     if (base)
         base += align_up((uintptr_t)base) - (uintptr_t)base;
-    bound = bind_plan(engine, plan, base, operands);
+    tc_status bound = bind_plan(engine, plan, base, operands);
     if (bound != TC_OK)
         return bound;
 
