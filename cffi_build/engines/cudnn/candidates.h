@@ -1,0 +1,20 @@
+/* Which algorithms there are for a convolution, in the order in which they are worth measuring. */
+#ifndef TC_CUDNN_CANDIDATES_H
+#define TC_CUDNN_CANDIDATES_H
+
+#include "device.h"
+#include "graph.h"
+#include "problem.h"
+
+/* The rewritings worth trying, the plain one first; returns how many. */
+enum { TC_MAX_REWRITES = 8 };
+int tc_rewrites_for(const tc_conv *conv, tc_rewrite rewrites[TC_MAX_REWRITES]);
+
+/* Whether an engine with these notes may serve the convolution: arithmetic as asked for, and determinism. */
+int tc_notes_allowed(const tc_conv *conv, tc_notes notes);
+
+/* Builds no plan: cheap, a few milliseconds. The handle is lent by the caller. */
+tc_status tc_cudnn_candidates(const tc_cudnn_library *library, cudnnHandle_t handle, const tc_conv *conv,
+                              tc_candidate_list *list);
+
+#endif

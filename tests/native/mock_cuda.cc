@@ -1,0 +1,292 @@
+/*
+ * A CUDA driver without a GPU: memory is the host's, kernels run at once on the CPU, streams are always idle.
+ * The conversion kernels are the real ones, compiled from conversions.cu as C++.
+ *
+ * mock_set("name", value) changes what it answers; see the settings below. Built as libcuda.so.1.
+ */
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <list>
+#include <string>
+#include <vector>
+
+#include <ucontext.h>
+
+/* ---- CUDA C++ for the CPU -------------------------------------------------------------------------------- */
+
+struct uint3_ {
+    unsigned x, y, z;
+};
+struct uint4 {
+    unsigned x, y, z, w;
+};
+static thread_local uint3_ blockIdx, threadIdx;
+static void __syncthreads();
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(n)
+#define __align__(n) alignas(n)
+#define __shared__ static
+#include "conversions.cu"
+
+/* ---- settings -------------------------------------------------------------------------------------------- */
+
+namespace {
+
+struct settings {
+    long devices = 2, driver = 13000, capturing = 0;
+    std::string failing; /* "function=code": that function answers code */
+    long launches = 0;   /* of kernels so far */
+} now;
+
+int answer(const char *function)
+{
+    size_t length = std::strlen(function);
+    if (now.failing.compare(0, length, function) == 0 && now.failing[length] == '=')
+        return std::atoi(now.failing.c_str() + length + 1);
+    return 0;
+}
+
+#define ANSWER()                             \
+    do {                                     \
+        if (int code = answer(__func__))     \
+            return code;                     \
+    } while (0)
+
+/* ---- contexts -------------------------------------------------------------------------------------------- */
+
+struct context {
+    int device;
+} primaries[8] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+
+thread_local std::vector<context *> stack;
+
+double seconds()
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+struct event {
+    int device;
+    double time;
+};
+
+/* ---- kernels --------------------------------------------------------------------------------------------- */
+
+struct kernel {
+    const char *name;
+    void (*run)(void **arguments);
+    bool synchronises;
+};
+
+template <typename P, typename M>
+void call4(void (*f)(P, typename std::remove_const<typename std::remove_pointer<P>::type>::type *, M, uint32_t),
+           void **a)
+{
+    using T = typename std::remove_const<typename std::remove_pointer<P>::type>::type;
+    f(*(P *)a[0], *(T **)a[1], *(M *)a[2], *(uint32_t *)a[3]);
+}
+
+template <typename P, typename M>
+void call5(void (*f)(P, typename std::remove_const<typename std::remove_pointer<P>::type>::type *, M, uint32_t,
+                     uint32_t),
+           void **a)
+{
+    using T = typename std::remove_const<typename std::remove_pointer<P>::type>::type;
+    f(*(P *)a[0], *(T **)a[1], *(M *)a[2], *(uint32_t *)a[3], *(uint32_t *)a[4]);
+}
+
+#define OF_SIZE(BYTES)                                                                                               \
+    {"tc_pack_activation_" #BYTES, [](void **a) { call5(tc_pack_activation_##BYTES, a); }, false},                    \
+        {"tc_unpack_activation_" #BYTES, [](void **a) { call5(tc_unpack_activation_##BYTES, a); }, false},            \
+        {"tc_pack_filter_" #BYTES, [](void **a) { call4(tc_pack_filter_##BYTES, a); }, false},                        \
+        {"tc_unpack_filter_" #BYTES, [](void **a) { call4(tc_unpack_filter_##BYTES, a); }, false},                    \
+    {                                                                                                                \
+        "tc_transpose_" #BYTES, [](void **a) { call5(tc_transpose_##BYTES, a); }, true                               \
+    }
+
+const kernel KERNELS_BY_NAME[] = {
+    OF_SIZE(2),
+    OF_SIZE(4),
+    OF_SIZE(8),
+    {"tc_transpose_pairs_2", [](void **a) { call5(tc_transpose_pairs_2, a); }, true},
+    {"tc_delay", [](void **) {}, false},
+};
+
+/* The threads of a block that synchronises, each on a stack of its own, in turn up to the next barrier. */
+struct fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done;
+};
+ucontext_t scheduler;
+std::vector<fiber> fibers;
+size_t current;
+const kernel *running;
+void **running_arguments;
+
+void fiber_main()
+{
+    running->run(running_arguments);
+    fibers[current].done = true;
+    swapcontext(&fibers[current].context, &scheduler);
+}
+
+void run_block(const kernel *k, unsigned threads, void **arguments)
+{
+    running = k;
+    running_arguments = arguments;
+    fibers.resize(threads);
+    for (fiber &f : fibers) {
+        f.stack.resize(32768);
+        f.done = false;
+        getcontext(&f.context);
+        f.context.uc_stack.ss_sp = f.stack.data();
+        f.context.uc_stack.ss_size = f.stack.size();
+        makecontext(&f.context, fiber_main, 0);
+    }
+    for (bool left = true; left;) {
+        left = false;
+        for (current = 0; current < threads; current++) {
+            if (fibers[current].done)
+                continue;
+            left = true;
+            threadIdx.x = unsigned(current);
+            swapcontext(&scheduler, &fibers[current].context);
+        }
+    }
+}
+
+} // namespace
+
+static void __syncthreads()
+{
+    swapcontext(&fibers[current].context, &scheduler);
+    threadIdx.x = unsigned(current);
+}
+
+/* ---- the driver's functions ------------------------------------------------------------------------------ */
+
+extern "C" {
+
+void mock_set(const char *name, const char *value)
+{
+    std::string key = name;
+    if (key == "devices")
+        now.devices = std::atol(value);
+    else if (key == "driver")
+        now.driver = std::atol(value);
+    else if (key == "capturing")
+        now.capturing = std::atol(value);
+    else if (key == "failing")
+        now.failing = value;
+    else if (key == "reset")
+        now = settings();
+    else
+        std::abort();
+}
+
+long mock_launches() { return now.launches; }
+/* How many contexts the calling thread has pushed and not popped. */
+long mock_depth() { return long(stack.size()); }
+
+int cuInit(unsigned) { ANSWER(); return now.devices ? 0 : 100; }
+int cuDriverGetVersion(int *v) { *v = int(now.driver); return 0; }
+int cuGetErrorName(int code, const char **text)
+{
+    *text = code == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : code == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OTHER";
+    return 0;
+}
+int cuGetErrorString(int, const char **text) { *text = "as the test asked for"; return 0; }
+int cuDeviceGetCount(int *n) { ANSWER(); *n = int(now.devices); return 0; }
+int cuDeviceGet(int *device, int ordinal) { ANSWER(); *device = ordinal; return ordinal < now.devices ? 0 : 101; }
+int cuDeviceGetName(char *name, int size, int device) { std::snprintf(name, size_t(size), "Mock GPU; model %c", 'A' + device); return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    *value = attribute == 16 ? 10 + device : attribute == 75 ? 9 : 0;
+    return 0;
+}
+int cuDevicePrimaryCtxRetain(context **c, int device) { ANSWER(); *c = &primaries[device]; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+int cuCtxGetCurrent(context **c) { ANSWER(); *c = stack.empty() ? nullptr : stack.back(); return 0; }
+int cuCtxGetDevice(int *device) { if (stack.empty()) return 201; *device = stack.back()->device; return 0; }
+int cuCtxPushCurrent_v2(context *c) { ANSWER(); stack.push_back(c); return 0; }
+int cuCtxPopCurrent_v2(context **c) { if (stack.empty()) return 201; *c = stack.back(); stack.pop_back(); return 0; }
+int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    static thread_local int kept = 0;
+    int before = kept;
+    kept = *mode;
+    *mode = before;
+    return 0;
+}
+int cuStreamIsCapturing(void *, int *status) { ANSWER(); *status = int(now.capturing); return 0; }
+int cuStreamQuery(void *) { ANSWER(); return 0; }
+int cuStreamSynchronize(void *) { ANSWER(); return 0; }
+int cuEventCreate(event **e, unsigned) { ANSWER(); if (stack.empty()) return 201; *e = new event{stack.back()->device, 0}; return 0; }
+int cuEventDestroy_v2(event *e) { delete e; return 0; }
+int cuEventRecord(event *e, void *) { ANSWER(); if (stack.empty() || stack.back()->device != e->device) return 400; e->time = seconds(); return 0; }
+int cuEventSynchronize(event *) { ANSWER(); return 0; }
+int cuEventElapsedTime(float *ms, event *a, event *b) { ANSWER(); *ms = float((b->time - a->time) * 1e3); return 0; }
+int cuMemcpyDtoHAsync_v2(void *host, unsigned long long device, size_t bytes, void *) { ANSWER(); std::memcpy(host, (void *)device, bytes); return 0; }
+int cuMemsetD8Async(unsigned long long device, unsigned char byte, size_t bytes, void *) { ANSWER(); std::memset((void *)device, byte, bytes); return 0; }
+
+struct function {
+    const kernel *code;
+    int device;
+};
+struct module {
+    int device;
+    std::string ptx;
+    std::list<function> functions;
+};
+int cuModuleLoadData(module **m, const void *image)
+{
+    ANSWER();
+    if (stack.empty())
+        return 201;
+    *m = new module{stack.back()->device, static_cast<const char *>(image), {}};
+    return (*m)->ptx.compare(0, 8, ".version") == 0 ? 0 : 218;
+}
+int cuModuleUnload(module *m) { delete m; return 0; }
+int cuModuleGetFunction(function **f, module *m, const char *name)
+{
+    ANSWER();
+    for (const kernel &k : KERNELS_BY_NAME)
+        if (!std::strcmp(k.name, name) && m->ptx.find(".entry " + std::string(name) + "(") != std::string::npos) {
+            m->functions.push_back({&k, m->device});
+            *f = &m->functions.back();
+            return 0;
+        }
+    return 500;
+}
+int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned, unsigned, unsigned,
+                   void *, void **arguments, void **)
+{
+    ANSWER();
+    if (stack.empty() || stack.back()->device != f->device)
+        return 400; /* a function of another device */
+    if (gy != 1 || gz != 1 || gx == 0 || gx > 2147483647u)
+        return 1;
+    const kernel *k = f->code;
+    now.launches++;
+    for (unsigned block = 0; block < gx; block++) {
+        blockIdx.x = block;
+        if (k->synchronises) {
+            run_block(k, bx, arguments);
+            continue;
+        }
+        for (threadIdx.x = 0; threadIdx.x < bx; threadIdx.x++)
+            k->run(arguments);
+    }
+    return 0;
+}
+
+} // extern "C"
