@@ -47,6 +47,7 @@ static tc_status describe(void *state, char *text, size_t size)
 static tc_status find_device(engine *e, int32_t ordinal, tc_device **device)
 {
     tc_status status = TC_OK;
+    *device = NULL;
     if (ordinal < 0 || ordinal >= TC_CUDNN_MAX_DEVICES)
         return tc_fail(TC_INVALID_ARGUMENT, "expected a GPU's number from 0 to %d, got %d", TC_CUDNN_MAX_DEVICES - 1,
                        ordinal);
@@ -102,7 +103,7 @@ static tc_status candidates(void *state, int32_t ordinal, const tc_conv *conv, t
 static tc_status prepare(void *state, int32_t ordinal, const tc_conv *conv, const char *name, void **plan)
 {
     tc_device *device;
-    tc_plan *made;
+    tc_plan *made = NULL;
     if (conv->epilogue)
         return tc_fail(TC_NOT_FOUND, "the cuDNN engine fuses no epilogue");
     tc_status status = find_device(state, ordinal, &device);
