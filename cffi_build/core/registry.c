@@ -10,6 +10,12 @@
 #include "store.h"
 #include "workspace.h"
 
+/* A place is free while it has no entry; the hash is set before the entry. */
+typedef struct place {
+    uint64_t hash;
+    _Atomic(tc_entry *) entry;
+} place;
+
 /*
  * Open addressing, at most half full. Readers take no lock: places fill and never change, and a table that
  * was outgrown stays allocated, for readers that still look into it.
@@ -17,7 +23,7 @@
 typedef struct table {
     size_t mask;
     struct table *outgrown;
-    _Atomic(tc_entry *) places[];
+    place places[];
 } table;
 
 static _Atomic(table *) current;
@@ -31,21 +37,15 @@ static uint64_t hash_of(const tc_conv *conv, int32_t device_kind, int32_t device
     return tc_hash_bytes(device, conv, sizeof *conv);
 }
 
-static int is_of(const tc_entry *entry, uint64_t hash, const tc_conv *conv, int32_t device_kind,
-                 int32_t device_ordinal)
-{
-    return entry->hash == hash && entry->device_kind == device_kind && entry->device_ordinal == device_ordinal &&
-           memcmp(&entry->conv, conv, sizeof *conv) == 0;
-}
-
 static tc_entry *find(uint64_t hash, const tc_conv *conv, int32_t device_kind, int32_t device_ordinal)
 {
-    table *in = atomic_load_explicit(&current, memory_order_acquire);
+    const table *in = atomic_load_explicit(&current, memory_order_acquire);
     if (!in)
         return NULL;
     for (size_t i = (size_t)hash & in->mask;; i = (i + 1) & in->mask) {
-        tc_entry *entry = atomic_load_explicit(&in->places[i], memory_order_acquire);
-        if (!entry || is_of(entry, hash, conv, device_kind, device_ordinal))
+        tc_entry *entry = atomic_load_explicit(&in->places[i].entry, memory_order_acquire);
+        if (!entry || (in->places[i].hash == hash && entry->device_kind == device_kind &&
+                       entry->device_ordinal == device_ordinal && memcmp(&entry->conv, conv, sizeof *conv) == 0))
             return entry;
     }
 }
@@ -57,12 +57,13 @@ tc_entry *tc_registry_find(const tc_conv *conv, int32_t device_kind, int32_t dev
 
 /* ---- adding: callers hold the lock ------------------------------------------------------------------ */
 
-static void place(table *in, tc_entry *entry)
+static void put(table *in, tc_entry *entry)
 {
     size_t i = (size_t)entry->hash & in->mask;
-    while (atomic_load_explicit(&in->places[i], memory_order_relaxed))
+    while (atomic_load_explicit(&in->places[i].entry, memory_order_relaxed))
         i = (i + 1) & in->mask;
-    atomic_store_explicit(&in->places[i], entry, memory_order_release);
+    in->places[i].hash = entry->hash;
+    atomic_store_explicit(&in->places[i].entry, entry, memory_order_release);
 }
 
 static table *with_room(void)
@@ -77,7 +78,7 @@ static table *with_room(void)
     larger->mask = size - 1;
     larger->outgrown = in;
     for (tc_entry *each = entries; each; each = each->next)
-        place(larger, each);
+        put(larger, each);
     atomic_store_explicit(&current, larger, memory_order_release);
     return larger;
 }
@@ -102,7 +103,7 @@ static tc_status add(uint64_t hash, const tc_conv *conv, int32_t device_kind, in
     added->next = entries;
     entries = added;
     entry_count++;
-    place(in, added);
+    put(in, added);
     *entry = added;
     return TC_OK;
 }

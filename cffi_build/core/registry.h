@@ -43,11 +43,9 @@ typedef struct tc_failure {
 } tc_failure;
 
 typedef struct tc_entry {
+    /* What a call with a known key reads comes first, to lie close together. */
     tc_conv conv;
     int32_t device_kind, device_ordinal;
-    uint64_t hash;
-    char key[TC_KEY_SIZE];
-
     _Atomic(tc_choice *) choice;   /* what runs */
     _Atomic(tc_choice *) spare;    /* what runs when choice's workspace cannot be had */
     _Atomic(tc_choice *) override;
@@ -64,6 +62,8 @@ typedef struct tc_entry {
     tc_choice *made;      /* every choice made for it, to be released at the end */
     tc_failure *failures; /* algorithms that failed when run */
     struct tc_entry *next; /* in the list of all */
+    uint64_t hash;
+    char key[TC_KEY_SIZE];
 } tc_entry;
 
 /* NULL when the descriptor was never seen on this device. */

@@ -255,6 +255,14 @@ static int is_current(const question *q, const tc_choice *current)
     }
 }
 
+/* What was made before, if it is still right, else what the record says, if that works here. */
+static tc_status use_known(question *q, tc_choice *current, tc_choice **choice)
+{
+    if (is_current(q, current))
+        *choice = current;
+    return *choice || !q->is_stored ? TC_OK : use_stored(q, choice);
+}
+
 static tc_status settle_question(question *q, tc_choice **choice)
 {
     tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
@@ -265,19 +273,14 @@ static tc_status settle_question(question *q, tc_choice **choice)
     if (q->is_stored)
         check_eligible(q);
     leave_out_failures(q);
-    if (!ran && status == TC_OK && measures && is_worth_measuring(q))
+    if (!ran && status == TC_OK && !(measures && is_worth_measuring(q)))
+        status = use_known(q, current, choice);
+    if (!ran && status == TC_OK && !*choice && measures && is_worth_measuring(q))
         status = measure(q, &ran);
-    if (ran || status != TC_OK)
+    if (!ran && status == TC_OK && !*choice) /* there was no time left to measure */
+        status = use_known(q, current, choice);
+    if (ran || status != TC_OK || *choice)
         return status;
-    if (is_current(q, current)) {
-        *choice = current;
-        return TC_OK;
-    }
-    if (q->is_stored) {
-        status = use_stored(q, choice);
-        if (status != TC_OK || *choice)
-            return status;
-    }
     if (tc_config_mode() == TC_MODE_REPLAY && !q->engine->ops->last_resort)
         return tc_fail(TC_NOT_FOUND, "nothing is stored for %s on '%s', and mode replay measures nothing: load a file "
                        "that has it, or set mode to search", q->entry->key, q->environment);

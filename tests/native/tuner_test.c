@@ -1,0 +1,475 @@
+/* The race: who wins, who runs how often, and what the budgets allow. Time is the engine's virtual clock. */
+#include "native_test.h"
+
+static const fake_algorithm standard = {.name = "standard", .flags = TC_CANDIDATE_DETERMINISTIC, .seconds = 1e-3};
+
+static fake_algorithm algorithm(const char *name, double seconds)
+{
+    fake_algorithm made = standard;
+    strcpy(made.name, name);
+    made.seconds = seconds;
+    return made;
+}
+
+static void run(const tc_conv *conv)
+{
+    CHECK_INT(convolve(conv), TC_OK);
+}
+
+static void check_winner(const char *name)
+{
+    CHECK_TEXT(only_record().algorithm, name);
+}
+
+static void the_faster_one_wins(void)
+{
+    begin(TC_CPU); /* where the core keeps workspace of its own */
+    tc_conv conv = problem(2);
+    fake_algorithm fast = algorithm("fast", 0.5e-3);
+    fast.tint = 1e-6;
+    fast.workspace = 4096;
+    fast.flags = 0;
+    SCRIPT(standard, algorithm("slower", 1.1e-3), fast, algorithm("fastish", 0.6e-3));
+    run(&conv);
+    tc_record record = only_record();
+    CHECK_TEXT(record.algorithm, "fast");
+    CHECK_TEXT(record.runner_up, "fastish");
+    CHECK_TEXT(record.environment, "engine=fake;version=1;device=any");
+    char key[TC_KEY_SIZE];
+    key_of(&conv, key);
+    CHECK_TEXT(record.key, key);
+    CHECK_NEAR(record.time_seconds, 0.5e-3, 1e-6);
+    CHECK_NEAR(record.default_seconds, 1e-3, 1e-6);
+    CHECK(record.spread < 1e-6);
+    CHECK_INT(record.workspace_bytes, 4096);
+    CHECK_INT(record.candidates_tried, 4);
+    CHECK_INT(record.candidates_total, 4);
+    CHECK_INT(record.provenance, TC_MEASURED);
+    CHECK_INT(record.deterministic, 0);
+    CHECK(record.created > 1600000000);
+    CHECK_NEAR(record.tuning_seconds, fake.clock(), 1e-6);
+    CHECK_NEAR(stats().tuning_seconds, fake.clock(), 1e-6);
+    CHECK_INT(stats().measured, 1);
+    CHECK_NEAR(tint_of_output(&conv), 1e-6, 0.2); /* the winner ran last */
+    CHECK_INT(fake.live_plans(), 1);
+    int64_t runs = fake.runs("fast"), others = fake.runs("standard");
+    run(&conv);
+    CHECK_INT(fake.runs("fast"), runs + 1);
+    CHECK_INT(fake.runs("standard"), others);
+    CHECK_INT(stats().measured, 1);
+    expect_no_warning();
+}
+
+static void the_default_stays_within_the_margin(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    SCRIPT(standard, algorithm("hardly faster", 0.98e-3));
+    run(&conv);
+    check_winner("standard");
+    CHECK_TEXT(only_record().runner_up, "hardly faster");
+    tc_registry_clear();
+    tc_config settings = config();
+    settings.margin = 0.01;
+    configure(settings);
+    run(&conv);
+    check_winner("hardly faster");
+}
+
+/* A lead of 10 % counts for nothing where each second run takes 30 % longer. */
+static void the_default_stays_within_the_noise(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm noisy_default = algorithm("standard", 1e-3), noisy = algorithm("noisy", 0.9e-3);
+    noisy_default.jitter = noisy.jitter = 0.3;
+    SCRIPT(noisy_default, noisy);
+    run(&conv);
+    check_winner("standard");
+    CHECK(only_record().spread > 0.1);
+    tc_registry_clear();
+    noisy.seconds = 0.4e-3;
+    SCRIPT(noisy_default, noisy);
+    run(&conv);
+    check_winner("noisy");
+}
+
+/* More rounds than the minimum run while the noise hides a lead. */
+static void noise_gets_more_rounds(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm steady = algorithm("steady", 0.9e-3), noisy = algorithm("noisy", 0.9e-3);
+    SCRIPT(standard, steady);
+    run(&conv);
+    int64_t enough = fake.runs("standard");
+    tc_registry_clear();
+    noisy.jitter = 0.2;
+    SCRIPT(standard, noisy);
+    run(&conv);
+    CHECK(fake.runs("standard") > enough);
+}
+
+static void ties_go_by_determinism_workspace_order(void)
+{
+    begin(TC_CPU);
+    tc_conv conv = problem(2);
+    fake_algorithm first = algorithm("first", 0.5e-3), second = algorithm("second", 0.5e-3),
+                   third = algorithm("third", 0.5e-3), loose = algorithm("loose", 0.5e-3);
+    loose.flags = 0;
+    first.workspace = 8192;
+    second.workspace = third.workspace = 4096;
+    SCRIPT(standard, loose, first, second, third);
+    run(&conv);
+    check_winner("second");
+    tc_registry_clear();
+    SCRIPT(standard, loose, first);
+    run(&conv);
+    check_winner("first");
+    tc_registry_clear();
+    loose.seconds = 0.4e-3; /* no tie */
+    SCRIPT(standard, loose, first);
+    run(&conv);
+    check_winner("loose");
+}
+
+static void the_slow_are_dropped_at_once(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    SCRIPT(standard, algorithm("slow", 0.1), algorithm("middling", 3e-3), algorithm("fast", 0.4e-3),
+           algorithm("once in the race", 0.9e-3));
+    run(&conv);
+    check_winner("fast");
+    CHECK_INT(fake.runs("slow"), 1);             /* no cold start takes that long */
+    CHECK_INT(fake.runs("middling"), 2);         /* might have been one */
+    CHECK_INT(fake.runs("once in the race"), 2); /* within twice the default, not within twice the best */
+    CHECK(fake.runs("fast") >= 2 + 5);
+    CHECK_INT(fake.live_plans(), 1);
+}
+
+/* However many are as fast, the finals stay small, and each has been tried. */
+static void many_candidates_keep_few_plans(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm many[40];
+    for (int i = 0; i < 40; i++) {
+        many[i] = algorithm("", i == 0 ? 1e-3 : 0.9e-3 - i * 1e-5);
+        snprintf(many[i].name, sizeof many[i].name, "algorithm %d", i);
+    }
+    fake.set_algorithms(many, 40);
+    run(&conv);
+    check_winner("algorithm 39");
+    CHECK_TEXT(only_record().runner_up, "algorithm 38");
+    CHECK_INT(only_record().candidates_tried, 40);
+    CHECK_INT(fake.runs("algorithm 20"), 2);
+}
+
+static void short_runs_are_timed_many_at_once(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    SCRIPT(algorithm("standard", 20e-6), algorithm("fast", 10e-6));
+    run(&conv);
+    check_winner("fast");
+    CHECK(fake.runs("fast") >= 5 * 10); /* samples of 100 us */
+    CHECK_NEAR(only_record().time_seconds, 10e-6, 1e-6);
+}
+
+static void failures_are_passed_by(void)
+{
+    begin(TC_CPU);
+    tc_conv conv = problem(2);
+    fake_algorithm no_plan = algorithm("no plan", 1e-6), no_run = algorithm("no run", 1e-6),
+                   no_more = algorithm("no more", 0.7e-3), no_memory = algorithm("no memory", 1e-6),
+                   too_much = algorithm("too much", 1e-6);
+    no_plan.prepare_status = TC_ENGINE_FAILURE;
+    no_run.run_status = TC_ENGINE_FAILURE;
+    no_more.run_status = TC_ENGINE_FAILURE;
+    no_more.good_runs = 4;
+    no_memory.run_status = TC_OUT_OF_MEMORY;
+    too_much.workspace = (INT64_C(1) << 30) + 1;
+    SCRIPT(standard, no_plan, no_run, no_more, no_memory, too_much, algorithm("fast", 0.8e-3));
+    run(&conv);
+    check_winner("fast");
+    CHECK_INT(fake.prepares("no plan"), 1);
+    CHECK_INT(fake.runs("no run"), 1);
+    CHECK_INT(fake.runs("no more"), 5);
+    CHECK_INT(fake.runs("too much"), 0);
+    CHECK_INT(only_record().candidates_tried, 7);
+    CHECK_NEAR(1 + tint_of_output(&conv), 1, 1e-6);
+    CHECK_INT(fake.live_plans(), 1);
+    expect_no_warning();
+}
+
+/* The winner's very last run fails: the next one's numbers are in the output. */
+static void a_winner_that_fails_last_makes_way(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm fast = algorithm("fast", 0.5e-3), second = algorithm("second", 0.6e-3);
+    second.tint = 2e-6;
+    SCRIPT(standard, fast, second);
+    run(&conv);
+    int64_t before_last = fake.runs("fast") - 1;
+    tc_registry_clear();
+    fast.run_status = TC_ENGINE_FAILURE;
+    fast.good_runs = (int32_t)before_last;
+    SCRIPT(standard, fast, second);
+    run(&conv);
+    check_winner("second");
+    CHECK_TEXT(only_record().runner_up, "standard");
+    CHECK_NEAR(tint_of_output(&conv), 2e-6, 0.2);
+}
+
+static void a_default_that_fails_is_replaced(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm broken = standard;
+    broken.run_status = TC_ENGINE_FAILURE;
+    SCRIPT(broken, algorithm("second", 1e-3), algorithm("third", 0.99e-3));
+    run(&conv);
+    check_winner("second"); /* now the baseline */
+    CHECK_INT(stats().measured, 1);
+    CHECK_NEAR(1 + tint_of_output(&conv), 1, 1e-6);
+}
+
+static void a_lost_device_ends_everything(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm deadly = algorithm("deadly", 1e-3);
+    deadly.run_status = TC_DEVICE_FAILURE;
+    SCRIPT(standard, deadly, algorithm("fast", 0.1e-3));
+    CHECK_INT(convolve(&conv), TC_DEVICE_FAILURE);
+    CHECK_HAS(tc_last_error(), "deadly");
+    CHECK_INT(fake.runs("fast"), 0);
+    CHECK_INT(record_count(), 0);
+    CHECK_INT(fake.live_plans(), 0);
+}
+
+static void last_resorts_wait_outside(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm loops = algorithm("loops", 1e-9);
+    loops.flags |= TC_CANDIDATE_LAST_RESORT;
+    SCRIPT(loops, standard, algorithm("fast", 0.5e-3)); /* even when the engine names it first */
+    run(&conv);
+    check_winner("fast");
+    CHECK_INT(fake.prepares("loops"), 0);
+    CHECK_INT(only_record().candidates_total, 2);
+    CHECK_NEAR(only_record().default_seconds, 1e-3, 1e-6);
+    tc_registry_clear();
+    loops.seconds = 300;
+    SCRIPT(loops);
+    run(&conv);
+    check_winner("loops");
+    CHECK_INT(fake.runs("loops"), 1); /* the run that was asked for is the measurement */
+    CHECK_NEAR(only_record().time_seconds, 300, 1e-6);
+}
+
+static void determinism_restricts_the_field(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    conv.deterministic = 1;
+    fake_algorithm fast = algorithm("fast", 0.1e-3), loose_default = algorithm("loose", 0.5e-3);
+    fast.flags = loose_default.flags = 0;
+    SCRIPT(loose_default, standard, fast, algorithm("steady", 0.7e-3));
+    run(&conv);
+    check_winner("steady");
+    CHECK_INT(only_record().deterministic, 1);
+    CHECK_INT(fake.prepares("fast") + fake.prepares("loose"), 0);
+    tc_registry_clear();
+    SCRIPT(loose_default, fast);
+    CHECK_INT(convolve(&conv), TC_UNSUPPORTED);
+    CHECK_HAS(tc_last_error(), "deterministic");
+}
+
+/* ---- budgets ------------------------------------------------------------------------------------------------ */
+
+static void a_key_keeps_its_budget(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm many[40];
+    for (int i = 0; i < 40; i++) {
+        many[i] = algorithm("", 10e-3 - i * 1e-5);
+        many[i].prepare_seconds = 0.1;
+        snprintf(many[i].name, sizeof many[i].name, "algorithm %d", i);
+    }
+    fake.set_algorithms(many, 40);
+    run(&conv);
+    tc_record record = only_record();
+    CHECK(fake.clock() <= 2.0 * 1.2);
+    CHECK(fake.clock() > 2.0 * 0.7);
+    CHECK(record.candidates_tried < 40 && record.candidates_tried > 8);
+    CHECK_INT(record.candidates_total, 40);
+    CHECK(stats().plan_seconds > 0.8 && stats().plan_seconds < stats().tuning_seconds);
+    CHECK_INT(fake.live_plans(), 1);
+}
+
+/* A default that takes most of the budget still meets a candidate, and its one run is not repeated. */
+static void a_slow_default_meets_its_rivals(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    SCRIPT(algorithm("standard", 0.5), algorithm("fast", 0.05));
+    run(&conv);
+    check_winner("fast");
+    CHECK(fake.clock() <= 2.0 * 1.2);
+    tc_registry_clear();
+    SCRIPT(algorithm("standard", 10), algorithm("fast", 0.05));
+    double before = fake.clock();
+    run(&conv);
+    check_winner("standard");
+    CHECK_NEAR(fake.clock() - before, 10, 1e-6);
+    CHECK_INT(only_record().candidates_tried, 1);
+}
+
+static void the_process_keeps_its_budget(void)
+{
+    begin(TC_CUDA);
+    tc_config settings = config();
+    settings.process_budget_seconds = 1;
+    configure(settings);
+    SCRIPT(algorithm("standard", 30e-3), algorithm("fast", 15e-3));
+    for (int64_t batch = 1; batch <= 10; batch++) {
+        tc_conv conv = problem(batch);
+        run(&conv);
+        CHECK_NEAR(1 + tint_of_output(&conv), 1, 1e-6);
+    }
+    CHECK(stats().tuning_seconds <= 1.2);
+    CHECK(stats().measured >= 2 && stats().defaults >= 2);
+    CHECK_INT(stats().measured + stats().defaults, 10);
+    CHECK_INT(record_count(), stats().measured); /* defaults are not handed out */
+    settings.process_budget_seconds = 60;
+    configure(settings);
+    for (int64_t batch = 1; batch <= 10; batch++) {
+        tc_conv conv = problem(batch);
+        run(&conv);
+    }
+    CHECK_INT(stats().measured, 10); /* made up for once there is time */
+    CHECK_INT(stats().defaults, 0);
+}
+
+static void a_search_goes_on_where_it_stopped(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm many[30];
+    for (int i = 0; i < 30; i++) {
+        many[i] = algorithm("", i == 29 ? 5e-3 : i == 3 ? 8e-3 : 10e-3);
+        many[i].prepare_seconds = 0.15;
+        snprintf(many[i].name, sizeof many[i].name, "algorithm %d", i);
+    }
+    fake.set_algorithms(many, 30);
+    run(&conv);
+    tc_record cut = only_record();
+    CHECK_TEXT(cut.algorithm, "algorithm 3");
+    CHECK(cut.candidates_tried < 30);
+    tc_registry_clear();
+    CHECK_INT(tc_registry_put(&cut), TC_OK); /* as another process would */
+    run(&conv);
+    CHECK_INT(stats().hits, 1); /* used as it is */
+    tc_registry_clear();
+    tc_config settings = config();
+    settings.resume = 1;
+    configure(settings);
+    int processes = 0;
+    for (; cut.candidates_tried < 30; processes++) {
+        fake.set_algorithms(many, 30);
+        CHECK_INT(tc_registry_put(&cut), TC_OK);
+        run(&conv);
+        CHECK_INT(stats().measured, 1);
+        CHECK_INT(stats().hits, 0);
+        tc_record next = only_record();
+        CHECK(next.candidates_tried > cut.candidates_tried);
+        CHECK(next.tuning_seconds > cut.tuning_seconds);
+        CHECK_INT(fake.runs("algorithm 1"), 0); /* gone through before */
+        cut = next;
+        tc_registry_clear();
+    }
+    CHECK(processes >= 1 && processes < 10);
+    CHECK_TEXT(cut.algorithm, "algorithm 29");
+    fake.set_algorithms(many, 30);
+    CHECK_INT(tc_registry_put(&cut), TC_OK);
+    run(&conv);
+    CHECK_INT(stats().hits, 1); /* complete */
+}
+
+static void a_refresh_keeps_the_better(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    tc_record stored = record_of(&conv, "stored");
+    tc_config settings = config();
+    settings.mode = TC_MODE_REFRESH;
+    configure(settings);
+    const struct { double stored, other; const char *kept; } races[] = {
+        {0.5e-3, 0.9e-3, "stored"}, {0.5e-3, 0.3e-3, "other"}, {2e-3, 2e-3, "standard"}};
+    for (size_t i = 0; i < 3; i++) {
+        SCRIPT(standard, algorithm("other", races[i].other), algorithm("stored", races[i].stored));
+        CHECK_INT(tc_registry_put(&stored), TC_OK);
+        run(&conv);
+        check_winner(races[i].kept);
+        CHECK_INT(stats().measured, 1);
+        int64_t runs = fake.runs("standard") + fake.runs("other") + fake.runs("stored");
+        run(&conv); /* once a process */
+        CHECK_INT(fake.runs("standard") + fake.runs("other") + fake.runs("stored"), runs + 1);
+        tc_registry_clear();
+    }
+}
+
+/* ---- when nothing may be measured --------------------------------------------------------------------------- */
+
+static void capture_and_shape_inference_put_it_off(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    SCRIPT(standard, algorithm("fast", 0.5e-3));
+    fake.set_capturing(1);
+    run(&conv);
+    run(&conv);
+    CHECK_INT(stats().defaults, 1);
+    CHECK_INT(fake.runs("standard"), 2);
+    fake.set_capturing(0);
+    tc_context forbidding = context();
+    forbidding.forbid_measuring = 1;
+    CHECK_INT(tc_convolve(&conv, &forbidding, &operands), TC_OK);
+    CHECK_INT(fake.runs("standard"), 3);
+    CHECK_INT(fake.prepares("standard"), 1);
+    CHECK_INT(record_count(), 0);
+    run(&conv);
+    CHECK_INT(stats().measured, 1);
+    CHECK_INT(stats().defaults, 0);
+    CHECK_INT(fake.prepares("standard"), 1); /* the default's plan took part */
+    check_winner("fast");
+}
+
+const test_case tuner_cases[] = {
+    {"tuner/the_faster_one_wins", the_faster_one_wins},
+    {"tuner/the_default_stays_within_the_margin", the_default_stays_within_the_margin},
+    {"tuner/the_default_stays_within_the_noise", the_default_stays_within_the_noise},
+    {"tuner/noise_gets_more_rounds", noise_gets_more_rounds},
+    {"tuner/ties_go_by_determinism_workspace_order", ties_go_by_determinism_workspace_order},
+    {"tuner/the_slow_are_dropped_at_once", the_slow_are_dropped_at_once},
+    {"tuner/many_candidates_keep_few_plans", many_candidates_keep_few_plans},
+    {"tuner/short_runs_are_timed_many_at_once", short_runs_are_timed_many_at_once},
+    {"tuner/failures_are_passed_by", failures_are_passed_by},
+    {"tuner/a_winner_that_fails_last_makes_way", a_winner_that_fails_last_makes_way},
+    {"tuner/a_default_that_fails_is_replaced", a_default_that_fails_is_replaced},
+    {"tuner/a_lost_device_ends_everything", a_lost_device_ends_everything},
+    {"tuner/last_resorts_wait_outside", last_resorts_wait_outside},
+    {"tuner/determinism_restricts_the_field", determinism_restricts_the_field},
+    {"tuner/a_key_keeps_its_budget", a_key_keeps_its_budget},
+    {"tuner/a_slow_default_meets_its_rivals", a_slow_default_meets_its_rivals},
+    {"tuner/the_process_keeps_its_budget", the_process_keeps_its_budget},
+    {"tuner/a_search_goes_on_where_it_stopped", a_search_goes_on_where_it_stopped},
+    {"tuner/a_refresh_keeps_the_better", a_refresh_keeps_the_better},
+    {"tuner/capture_and_shape_inference_put_it_off", capture_and_shape_inference_put_it_off},
+    {NULL, NULL},
+};
