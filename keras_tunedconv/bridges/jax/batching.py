@@ -1,4 +1,4 @@
-"""`vmap`: a batched convolution is a larger convolution, so the mapped axis is folded into one of its own."""
+"""`vmap` of the primitive."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from keras_tunedconv.bridges.folding import Folding, factor_of
 from keras_tunedconv.bridges.shapes import ROLES, channel_axis, shape_of
 from keras_tunedconv.core.descriptor import ConvDescriptor
-
-# What each array counts: x images and input channels, y images and output channels, w both channels.
-_FACTORS = {"x": "NC", "w": "CO", "y": "NO"}
 
 
 def batch(
@@ -22,9 +20,6 @@ def batch(
     dims: Sequence[int | None],
 ) -> tuple[Any, int]:
     """Apply a convolution to operands of which one or both carry a mapped axis.
-
-    With one of them mapped, its axis joins what only that array counts: images, input channels or output
-    channels. With both mapped it joins the groups.
 
     Args:
         apply: Computes a descriptor's result from two operands.
@@ -37,16 +32,16 @@ def batch(
     """
     *roles, result = ROLES[descriptor.direction]
     size = next(a.shape[d] for a, d in zip(operands, dims, strict=True) if d is not None)
-    if None in dims:
-        mapped = 1 - dims.index(None)
-        (factor,) = set(_FACTORS[roles[mapped]]) - set(_FACTORS[roles[1 - mapped]])
-    else:
-        factor = "G"
+    factor = factor_of(descriptor.direction, *(d is not None for d in dims))
+    folding = Folding(
+        factor, descriptor.spatial_rank, channel_axis(descriptor), descriptor.groups, jnp.moveaxis
+    )
     folded = [
-        operand if d is None else _fold(descriptor, operand, d, role, factor)
+        operand if d is None else folding.fold(operand, d, role)
         for operand, d, role in zip(operands, dims, roles, strict=True)
     ]
-    return _unfold(descriptor, apply(_enlarged(descriptor, factor, size), *folded), size, result, factor)
+    larger = apply(_enlarged(descriptor, factor, size), *folded)
+    return folding.unfold(larger, size, shape_of(descriptor, result), result), 0
 
 
 def _enlarged(descriptor: ConvDescriptor, factor: str, size: int) -> ConvDescriptor:
@@ -61,31 +56,3 @@ def _enlarged(descriptor: ConvDescriptor, factor: str, size: int) -> ConvDescrip
     else:
         c, o, groups = c * size, o * size, groups * size
     return replace(descriptor, x_dims=(n, c, *xs), w_dims=(o, i, *ws), y_dims=(n, o, *ys), groups=groups)
-
-
-def _place(descriptor: ConvDescriptor, role: str, factor: str) -> tuple[int, int]:
-    """The axis of an array that takes the mapped one in, and how many leading parts of it stay outside."""
-    if factor == "N":
-        return 0, 1
-    if role != "w":
-        return channel_axis(descriptor), 1 if factor == "G" else descriptor.groups
-    rank = descriptor.spatial_rank
-    if factor == "C":
-        return rank, 1  # the filter counts the input channels of one group only
-    return rank + 1, 1 if factor == "G" else descriptor.groups
-
-
-def _fold(descriptor: ConvDescriptor, array: Any, dim: int, role: str, factor: str) -> Any:
-    axis, outer = _place(descriptor, role, factor)
-    array = jnp.moveaxis(array, dim, 0)
-    size, *shape = array.shape
-    split = array.reshape(size, *shape[:axis], outer, shape[axis] // outer, *shape[axis + 1 :])
-    moved = jnp.moveaxis(split, 0, axis + 1)
-    return moved.reshape(*shape[:axis], size * shape[axis], *shape[axis + 1 :])
-
-
-def _unfold(descriptor: ConvDescriptor, array: Any, size: int, role: str, factor: str) -> tuple[Any, int]:
-    axis, outer = _place(descriptor, role, factor)
-    shape = shape_of(descriptor, role)
-    split = array.reshape(*shape[:axis], outer, size, shape[axis] // outer, *shape[axis + 1 :])
-    return jnp.moveaxis(split, axis + 1, 0).reshape(size, *shape), 0

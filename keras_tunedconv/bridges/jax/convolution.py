@@ -154,12 +154,8 @@ def _served(descriptor: ConvDescriptor, platform: str) -> bool:
 
 def _varying_alike(inputs: Any, kernel: Any) -> tuple[Any, Any]:
     """Mark both operands as varying over the same manual axes, as `jax.shard_map` asks of one operation."""
-    axes = [_varying_axes(inputs), _varying_axes(kernel)]
-    if axes[0] == axes[1]:
-        return inputs, kernel
-    return tuple(
-        _vary(a, tuple(sorted((axes[0] | axes[1]) - own))) for a, own in zip((inputs, kernel), axes, strict=True)
-    )
+    of_inputs, of_kernel = _varying_axes(inputs), _varying_axes(kernel)
+    return _vary(inputs, of_kernel - of_inputs), _vary(kernel, of_inputs - of_kernel)
 
 
 def _varying_axes(array: Any) -> frozenset[str]:
@@ -169,9 +165,9 @@ def _varying_axes(array: Any) -> frozenset[str]:
     return frozenset(aval.manual_axis_type.varying)
 
 
-def _vary(array: Any, axes: tuple[str, ...]) -> Any:
+def _vary(array: Any, axes: frozenset[str]) -> Any:
     if not axes:
         return array
     if hasattr(jax.lax, "pcast"):
-        return jax.lax.pcast(array, axes, to="varying")
-    return jax.lax.pvary(array, axes)
+        return jax.lax.pcast(array, tuple(sorted(axes)), to="varying")
+    return jax.lax.pvary(array, tuple(sorted(axes)))

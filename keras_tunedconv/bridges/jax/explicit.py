@@ -1,4 +1,4 @@
-"""Meshes whose axes are explicit: an array's sharding is part of its type, so the split is known beforehand."""
+"""Meshes with explicit axes: an array's sharding is part of its type, so the split is known beforehand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def part_shape(inputs: Any) -> tuple[int, ...]:
 
 
 def on_each_part(convolve: Callable[[Any, Any], Any], inputs: Any, kernel: Any) -> Any:
-    """Apply a function of inputs and kernel to each device's part; its outputs are split as the inputs are."""
+    """Apply a function to each device's part of the inputs; its outputs are split as the inputs are."""
     sharding = jax.typeof(inputs).sharding
     split = PartitionSpec(sharding.spec[0])
     mapped = jax.shard_map(convolve, mesh=sharding.mesh, in_specs=(split, PartitionSpec()), out_specs=split)

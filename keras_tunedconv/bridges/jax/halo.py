@@ -7,8 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+Axes = tuple[str, ...]
 
-def with_margins(array: Any, axis: int, names: tuple[str, ...], parts: int, before: int, after: int) -> Any:
+
+def with_margins(array: Any, axis: int, names: Axes, parts: int, before: int, after: int) -> Any:
     """Extend a device's part of an array by what lies beyond it on the neighbours.
 
     Args:
@@ -34,7 +36,7 @@ def with_margins(array: Any, axis: int, names: tuple[str, ...], parts: int, befo
     return jax.lax.slice_in_dim(whole, 0, length + before + after, axis=axis)
 
 
-def without_margins(array: Any, axis: int, names: tuple[str, ...], parts: int, before: int, after: int) -> Any:
+def without_margins(array: Any, axis: int, names: Axes, parts: int, before: int, after: int) -> Any:
     """The transpose of `with_margins`: send margins to their owners, which add them to their part."""
     length = array.shape[axis] - before - after
     own = jax.lax.slice_in_dim(array, before, min(before + length, array.shape[axis]), axis=axis)

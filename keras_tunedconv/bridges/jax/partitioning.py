@@ -74,8 +74,9 @@ def _partition(descriptor: ConvDescriptor, mesh: Mesh, operands: Any, result: An
 
 
 def _on_one_device(descriptor: ConvDescriptor, split: Split, mesh: Mesh, lhs: Any, rhs: Any) -> Any:
+    first_place = 2 if channel_axis(descriptor) == 1 else 1
     moves = [
-        (axis + (2 if channel_axis(descriptor) == 1 else 1), axes, shards(mesh, axes), *margins(descriptor, axis))
+        (first_place + axis, axes, shards(mesh, axes), *margins(descriptor, axis))
         for axis, axes in enumerate(split.places)
         if axes
     ]
@@ -118,9 +119,9 @@ def sharding_rule(descriptor: ConvDescriptor) -> tuple[str, dict[str, Any]]:
 
     inputs, outputs = channels("i", per_group), channels("o", filters // d.groups)
     arrays = {"w": [*spatial["w"], "i", outputs]}
-    for role, axis in (("x", inputs), ("y", outputs)):
+    for role, factor in (("x", inputs), ("y", outputs)):
         arrays[role] = ["n", *spatial[role]]
-        arrays[role].insert(channel_axis(d), axis)
+        arrays[role].insert(channel_axis(d), factor)
     first, second, result = (" ".join(arrays[role]) for role in ROLES[d.direction])
     rule = f"{first}, {second} -> {result}"
     # Only factors that are never an axis of their own are given a size.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -10,7 +10,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from keras_tunedconv.bridges.jax.batching import batch
-from keras_tunedconv.bridges.jax.local import run_local
 from keras_tunedconv.bridges.jax.partitioning import devices_marker, partitioned
 from keras_tunedconv.bridges.jax.stock import stock
 from keras_tunedconv.bridges.jax.targets import usable
@@ -76,7 +75,7 @@ def _evaluate(lhs: Any, rhs: Any, *, descriptor: ConvDescriptor, **_: Any) -> An
 
 def _lower(ctx: Any, lhs: Any, rhs: Any, *, descriptor: ConvDescriptor, **_: Any) -> Any:
     function = partitioned if _may_call_engines(ctx, descriptor) else stock
-    return mlir.lower_fun(lambda *operands: function(descriptor, *operands), multiple_results=False)(ctx, lhs, rhs)
+    return mlir.lower_fun(partial(function, descriptor), multiple_results=False)(ctx, lhs, rhs)
 
 
 def _may_call_engines(ctx: Any, descriptor: ConvDescriptor) -> bool:

@@ -3,7 +3,7 @@
 Images, input channels, output channels and spatial axes may be split. Where the result does not count what
 is split (input channels of the forward operation, images and places of the filter's gradient), each device
 has a part of a sum. With groups, channels are only split between groups. A split spatial axis needs the
-neighbours' margins (see `halo`), which is simple where the stride divides it evenly; elsewhere it is not split.
+neighbours' margins (see `halo`), which is simple where the stride divides it evenly; others are not split.
 """
 
 from __future__ import annotations
@@ -113,10 +113,8 @@ def choose_split(descriptor: ConvDescriptor, mesh: Mesh, shardings: dict[str, An
         position = axis + (2 if channels == 1 else 1)
         # A margin must lie within one neighbour, so the smallest part has to be as long.
         least = -(-max(margins(d, axis)) // d.stride[axis])
-        divides = divides_evenly(d, axis)
-        places.append(
-            first(d.y_dims[2 + axis], ("x", position), ("y", position), least=max(least, 1)) if divides else ()
-        )
+        count = d.y_dims[2 + axis] if divides_evenly(d, axis) else 1
+        places.append(first(count, ("x", position), ("y", position), least=max(least, 1)))
     return Split(images, inputs, outputs, tuple(places))
 
 
@@ -130,8 +128,9 @@ def margins(descriptor: ConvDescriptor, axis: int) -> tuple[int, int]:
 
     They are those of an axis that `divides_evenly`.
     """
-    before, extent = descriptor.pad_before[axis], (descriptor.w_dims[2 + axis] - 1) * descriptor.dilation[axis]
-    return before, extent + 1 - descriptor.stride[axis] - before
+    before = descriptor.pad_before[axis]
+    extent = (descriptor.w_dims[2 + axis] - 1) * descriptor.dilation[axis] + 1
+    return before, extent - descriptor.stride[axis] - before
 
 
 def shards(mesh: Mesh, axes: Axes) -> int:

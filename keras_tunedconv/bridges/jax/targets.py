@@ -37,7 +37,7 @@ def ensure_ready(platform: str) -> None:
         UnavailableError: the engine's library or the handler is missing; the message says how to go on.
     """
     if platform not in _PLATFORMS:
-        raise UnavailableError(f"no engine serves the platform {platform!r}; there are engines for {PLATFORMS}")
+        raise UnavailableError(f"no engine serves the platform {platform!r}, only {PLATFORMS} have one")
     device, xla_platform, field = _PLATFORMS[platform]
     engines.ensure_open(device)
     with _lock:

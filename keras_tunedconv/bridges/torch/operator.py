@@ -1,0 +1,36 @@
+"""The operator `keras_tunedconv::convolution`: one for the three directions, each other's transposes.
+
+`convolution` differentiates; `convolution_kernel`, which its forward pass calls, only computes. Both take
+`(lhs, rhs, shape, direction, geometry)`: the operands in the order of `ROLES`, the shape of the result in the
+backward directions (it does not follow from the operands), an index into `DIRECTIONS`, and `geometry_text`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from keras_tunedconv.bridges.torch.execute import execute
+from keras_tunedconv.bridges.torch.geometry import result_shape
+from keras_tunedconv.bridges.torch.plans import DEVICES
+
+_ARGUMENTS = "(Tensor lhs, Tensor rhs, SymInt[] shape, int direction, str geometry) -> Tensor"
+_NAMES = ("convolution", "convolution_kernel")
+
+# Kept for the process: the operators live as long as it does.
+library = torch.library.Library("keras_tunedconv", "DEF")
+
+
+def _fake(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
+    return lhs.new_empty(result_shape(lhs.shape, rhs.shape, shape, direction, geometry))
+
+
+for _name in _NAMES:
+    library.define(_name + _ARGUMENTS)
+    torch.library.register_fake(f"keras_tunedconv::{_name}", _fake, lib=library)
+    for _device in DEVICES:
+        library.impl(_name, execute, _device.upper())
+
+operator = torch.ops.keras_tunedconv.convolution.default
+kernel = torch.ops.keras_tunedconv.convolution_kernel.default
