@@ -2,16 +2,16 @@
 #include "config.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "locks.h"
 
 #define DEFAULT_MODE TC_MODE_SEARCH
 #define DEFAULT_WORKSPACE_LIMIT (INT64_C(1) << 30)
 #define DEFAULT_PROCESS_BUDGET 60.0
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tc_config current = {
     .mode = DEFAULT_MODE,
     .verify = 1,
@@ -30,9 +30,9 @@ static _Atomic double current_process_budget = DEFAULT_PROCESS_BUDGET;
 
 void tc_get_config(tc_config *config)
 {
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_CONFIG);
     *config = current;
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_CONFIG);
 }
 
 int32_t tc_config_mode(void)
@@ -87,12 +87,12 @@ tc_status tc_set_config(const tc_config *config)
     tc_status status = check_config(config);
     if (status != TC_OK)
         return status;
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_CONFIG);
     current = *config;
     atomic_store_explicit(&current_mode, config->mode, memory_order_relaxed);
     atomic_store_explicit(&current_workspace_limit, config->workspace_limit_bytes, memory_order_relaxed);
     atomic_store_explicit(&current_process_budget, config->process_budget_seconds, memory_order_relaxed);
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_CONFIG);
     return TC_OK;
 }
 
@@ -131,13 +131,13 @@ tc_status tc_set_override(int32_t direction, const char *algorithm)
     if (algorithm && (!*algorithm || strlen(algorithm) >= TC_NAME_SIZE))
         return tc_fail(TC_INVALID_ARGUMENT, "an algorithm's name must have 1 to %d bytes, got %zu", TC_NAME_SIZE - 1,
                        strlen(algorithm));
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_CONFIG);
     const char *name = algorithm ? intern(algorithm) : NULL;
     if (name || !algorithm)
         for (int32_t i = 0; i < DIRECTIONS; i++)
             if (direction == -1 || direction == i)
                 atomic_store_explicit(&overrides[i], name, memory_order_release);
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_CONFIG);
     return name || !algorithm ? TC_OK : tc_fail(TC_OUT_OF_MEMORY, "no memory for an override's name");
 }
 

@@ -2,12 +2,12 @@
 #include "engines.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conv.h"
+#include "locks.h"
 #include "registry.h"
 #include "status.h"
 
@@ -27,7 +27,6 @@ static tc_engine engines[TC_MAX_ENGINES];
 static tc_engine *opened[TC_MAX_ENGINES]; /* the open ones, in the order they are asked */
 static size_t opened_count;
 static _Atomic uint64_t generation;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- the table: callers hold the lock -------------------------------------------------------------- */
 
@@ -77,9 +76,9 @@ tc_status tc_engine_open(const char *name, const char *const *paths)
     for (size_t i = 0; i < BUILT_IN; i++) {
         if (strcmp(built_in[i]->name, name) != 0)
             continue;
-        pthread_mutex_lock(&lock);
+        tc_acquire(TC_LOCK_ENGINES);
         tc_status status = open_ops(built_in[i], paths, NULL);
-        pthread_mutex_unlock(&lock);
+        tc_release(TC_LOCK_ENGINES);
         return status;
     }
     char known[TC_MESSAGE_SIZE / 2] = "";
@@ -124,9 +123,9 @@ tc_status tc_engine_load(const char *library_path)
     else
         status = check_ops(ops);
     if (status == TC_OK) {
-        pthread_mutex_lock(&lock);
+        tc_acquire(TC_LOCK_ENGINES);
         status = open_ops(ops, NULL, library);
-        pthread_mutex_unlock(&lock);
+        tc_release(TC_LOCK_ENGINES);
     }
     if (status != TC_OK)
         dlclose(library);
@@ -135,15 +134,15 @@ tc_status tc_engine_load(const char *library_path)
 
 int32_t tc_engine_is_open(const char *name)
 {
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_ENGINES);
     int32_t open = name && find_open(name);
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_ENGINES);
     return open;
 }
 
 tc_status tc_engine_close(const char *name)
 {
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_ENGINES);
     tc_engine *engine = name ? find_open(name) : NULL;
     if (engine) {
         size_t at = 0;
@@ -152,23 +151,23 @@ tc_status tc_engine_close(const char *name)
         memmove(&opened[at], &opened[at + 1], (--opened_count - at) * sizeof *opened);
         atomic_fetch_add(&generation, 1);
     }
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_ENGINES);
     if (!engine)
         return tc_fail(TC_NOT_FOUND, "no engine named '%.64s' is open", name ? name : "");
     tc_registry_forget_engine(engine);
     engine->ops->close(engine->state);
     /* The library stays loaded: its ops table may still be read by whoever looks at this place. */
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_ENGINES);
     engine->open = 0;
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_ENGINES);
     return TC_OK;
 }
 
 tc_status tc_engine_describe(const char *name, char *text, size_t size)
 {
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_ENGINES);
     tc_engine *engine = name ? find_open(name) : NULL;
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_ENGINES);
     if (!engine)
         return tc_fail(TC_NOT_FOUND, "no engine named '%.64s' is open", name ? name : "");
     return engine->ops->describe(engine->state, text, size);
@@ -179,11 +178,11 @@ tc_status tc_engine_describe(const char *name, char *text, size_t size)
 size_t tc_engines_of(int32_t device_kind, const tc_engine *found[TC_MAX_ENGINES])
 {
     size_t count = 0;
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_ENGINES);
     for (size_t i = 0; i < opened_count; i++)
         if (opened[i]->ops->device_kind == device_kind)
             found[count++] = opened[i];
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_ENGINES);
     return count;
 }
 

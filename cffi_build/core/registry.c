@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hash.h"
+#include "locks.h"
 #include "status.h"
 #include "store.h"
 #include "workspace.h"
@@ -29,7 +30,6 @@ typedef struct table {
 static _Atomic(table *) current;
 static tc_entry *entries;
 static size_t entry_count;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t hash_of(const tc_conv *conv, int32_t device_kind, int32_t device_ordinal)
 {
@@ -112,11 +112,11 @@ tc_status tc_registry_add(const tc_conv *conv, int32_t device_kind, int32_t devi
 {
     uint64_t hash = hash_of(conv, device_kind, device_ordinal);
     tc_status status = TC_OK;
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_REGISTRY);
     *entry = find(hash, conv, device_kind, device_ordinal);
     if (!*entry)
         status = add(hash, conv, device_kind, device_ordinal, entry);
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_REGISTRY);
     return status;
 }
 
@@ -221,8 +221,8 @@ int tc_entry_has_failed(const tc_entry *entry, const tc_engine *engine, const ch
 
 /* ---- forgetting: no convolution is running ------------------------------------------------------------ */
 
-/* Drops the plans of one engine, or of all (NULL). */
-static void drop_plans(tc_entry *entry, const tc_engine *engine)
+/* Takes the choices made with one engine, or with all (NULL), out of an entry; puts them before `taken`. */
+static tc_choice *take_choices(tc_entry *entry, const tc_engine *engine, tc_choice *taken)
 {
     _Atomic(tc_choice *) *published[] = {&entry->choice, &entry->spare, &entry->override};
     for (size_t i = 0; i < 3; i++) {
@@ -237,8 +237,14 @@ static void drop_plans(tc_entry *entry, const tc_engine *engine)
             continue;
         }
         *at = choice->made_before;
-        release_choice(choice);
+        choice->made_before = taken;
+        taken = choice;
     }
+    return taken;
+}
+
+static void forget_failures(tc_entry *entry, const tc_engine *engine)
+{
     for (tc_failure **at = &entry->failures; *at;) {
         tc_failure *failure = *at;
         if (engine && failure->engine != engine) {
@@ -250,32 +256,67 @@ static void drop_plans(tc_entry *entry, const tc_engine *engine)
     }
 }
 
-void tc_registry_forget_engine(const tc_engine *engine)
+/* Without the lock: an engine's library may have locks of its own. */
+static void release_choices(tc_choice *taken)
 {
-    pthread_mutex_lock(&lock);
-    for (tc_entry *each = entries; each; each = each->next)
-        drop_plans(each, engine);
-    pthread_mutex_unlock(&lock);
+    while (taken) {
+        tc_choice *next = taken->made_before;
+        release_choice(taken);
+        taken = next;
+    }
 }
 
-void tc_registry_clear(void)
+void tc_registry_forget_engine(const tc_engine *engine)
 {
-    pthread_mutex_lock(&lock);
-    table *tables = atomic_exchange(&current, NULL);
-    for (tc_entry *each = entries, *next; each; each = next) {
+    tc_choice *taken = NULL;
+    tc_acquire(TC_LOCK_REGISTRY);
+    for (tc_entry *each = entries; each; each = each->next) {
+        taken = take_choices(each, engine, taken);
+        forget_failures(each, engine);
+    }
+    tc_release(TC_LOCK_REGISTRY);
+    release_choices(taken);
+}
+
+void tc_registry_after_fork(void)
+{
+    for (tc_entry *each = entries; each; each = each->next) {
+        pthread_mutex_init(&each->lock, NULL);
+        pthread_cond_init(&each->idle, NULL);
+        each->busy = 0;
+    }
+}
+
+static void free_entries(tc_entry *first)
+{
+    for (tc_entry *each = first, *next; each; each = next) {
         next = each->next;
-        drop_plans(each, NULL);
+        release_choices(take_choices(each, NULL, NULL));
+        forget_failures(each, NULL);
         pthread_mutex_destroy(&each->lock);
         pthread_cond_destroy(&each->idle);
         free(each);
     }
-    entries = NULL;
-    entry_count = 0;
-    pthread_mutex_unlock(&lock);
-    for (table *each = tables, *outgrown; each; each = outgrown) {
+}
+
+static void free_tables(table *newest)
+{
+    for (table *each = newest, *outgrown; each; each = outgrown) {
         outgrown = each->outgrown;
         free(each);
     }
+}
+
+void tc_registry_clear(void)
+{
+    tc_acquire(TC_LOCK_REGISTRY);
+    table *tables = atomic_exchange(&current, NULL);
+    tc_entry *first = entries;
+    entries = NULL;
+    entry_count = 0;
+    tc_release(TC_LOCK_REGISTRY);
+    free_entries(first);
+    free_tables(tables);
     tc_store_clear();
     tc_stats_clear();
     tc_warnings_clear();

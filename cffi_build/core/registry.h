@@ -92,5 +92,7 @@ int tc_entry_has_failed(const tc_entry *entry, const tc_engine *engine, const ch
 
 /* Forgets every plan of an engine that is being closed. */
 void tc_registry_forget_engine(const tc_engine *engine);
+/* In a forked child: no thread has an entry any more. */
+void tc_registry_after_fork(void);
 
 #endif

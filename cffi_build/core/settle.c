@@ -57,6 +57,12 @@ typedef struct question {
 /* One search at a time on the devices of a kind: two would time each other. */
 static pthread_mutex_t measuring[TC_CUDA + 1] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 
+void tc_settle_after_fork(void)
+{
+    for (size_t i = 0; i < sizeof measuring / sizeof *measuring; i++)
+        pthread_mutex_init(&measuring[i], NULL);
+}
+
 static void publish(tc_entry *entry, tc_choice *choice, tc_choice_state state)
 {
     choice->state = state;

@@ -1,12 +1,12 @@
 /* Statistics of the process. A key is counted in one place at a time. */
 #include "stats.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hash.h"
+#include "locks.h"
 
 static _Atomic int64_t counters[TC_COUNTERS];
 static _Atomic int64_t tuning_nanoseconds, plan_nanoseconds;
@@ -18,7 +18,6 @@ typedef struct reported {
     char key[];
 } reported;
 static reported *fallbacks;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void tc_stats_move(tc_counter from, tc_counter to)
 {
@@ -55,7 +54,7 @@ void tc_count_fallback(const char *key)
         return;
     size_t length = strlen(key);
     uint64_t hash = tc_hash_bytes(0, key, length);
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_STATS);
     reported *known = fallbacks;
     while (known && !(known->hash == hash && strcmp(known->key, key) == 0))
         known = known->next;
@@ -67,12 +66,12 @@ void tc_count_fallback(const char *key)
         fallbacks = added;
         tc_stats_move(TC_COUNT_NONE, TC_COUNT_FALLBACKS);
     }
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_STATS);
 }
 
 void tc_stats_clear(void)
 {
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_STATS);
     while (fallbacks) {
         reported *next = fallbacks->next;
         free(fallbacks);
@@ -82,5 +81,5 @@ void tc_stats_clear(void)
         atomic_store(&counters[i], 0);
     atomic_store(&tuning_nanoseconds, 0);
     atomic_store(&plan_nanoseconds, 0);
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_STATS);
 }

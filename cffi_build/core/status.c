@@ -1,11 +1,12 @@
 /* Errors (a code and the thread's message) and the queue of warnings that Python empties. */
 #include "status.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "locks.h"
 
 /* Texts beyond this many are dropped: a fault that words each warning anew must not eat the memory. */
 enum { MAX_WARNINGS = 1024 };
@@ -14,10 +15,9 @@ static _Thread_local char last_message[TC_MESSAGE_SIZE];
 
 /* Every text queued so far, in order; those before `taken` were handed out and stay for the comparison. */
 static struct {
-    pthread_mutex_t lock;
     char *texts[MAX_WARNINGS];
     size_t count, taken;
-} warnings = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} warnings;
 
 tc_status tc_fail(tc_status status, const char *format, ...)
 {
@@ -60,7 +60,7 @@ void tc_warn(const char *format, ...)
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
 
-    pthread_mutex_lock(&warnings.lock);
+    tc_acquire(TC_LOCK_WARNINGS);
     size_t i = 0;
     while (i < warnings.count && strcmp(warnings.texts[i], message) != 0)
         i++;
@@ -69,29 +69,29 @@ void tc_warn(const char *format, ...)
         if (copy)
             warnings.texts[warnings.count++] = copy;
     }
-    pthread_mutex_unlock(&warnings.lock);
+    tc_release(TC_LOCK_WARNINGS);
 }
 
 size_t tc_take_warning(char *text, size_t size)
 {
     size_t length = 0;
-    pthread_mutex_lock(&warnings.lock);
+    tc_acquire(TC_LOCK_WARNINGS);
     if (size > 0 && warnings.taken < warnings.count) {
         const char *oldest = warnings.texts[warnings.taken++];
         snprintf(text, size, "%s", oldest);
         length = strlen(text);
     }
-    pthread_mutex_unlock(&warnings.lock);
+    tc_release(TC_LOCK_WARNINGS);
     return length;
 }
 
 void tc_warnings_clear(void)
 {
-    pthread_mutex_lock(&warnings.lock);
+    tc_acquire(TC_LOCK_WARNINGS);
     for (size_t i = 0; i < warnings.count; i++)
         free(warnings.texts[i]);
     warnings.count = warnings.taken = 0;
-    pthread_mutex_unlock(&warnings.lock);
+    tc_release(TC_LOCK_WARNINGS);
 }
 
 tc_status tc_print(char *text, size_t size, const char *what, const char *format, ...)

@@ -1,12 +1,12 @@
 /* What is known of every key and environment, by their full text: measured here or taken from files. */
 #include "store.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hash.h"
+#include "locks.h"
 #include "record.h"
 
 /* A record, in its bucket and in the list of all by time of change. */
@@ -19,12 +19,11 @@ typedef struct node {
 } node;
 
 static struct {
-    pthread_mutex_t lock;
     node **buckets;
     size_t bucket_count, count;
     node *oldest, *newest;
     uint64_t sequence;
-} store = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} store;
 static _Atomic uint64_t generation;
 
 /* ---- the table and the list: callers hold the lock --------------------------------------------------- */
@@ -148,7 +147,7 @@ tc_status tc_registry_put(const tc_record *record)
     if (status != TC_OK)
         return status;
     uint64_t hash = hash_of(record->key, record->environment);
-    pthread_mutex_lock(&store.lock);
+    tc_acquire(TC_LOCK_STORE);
     node *known = find(record->key, record->environment, hash);
     int kept_out = known && known->rejected && strcmp(known->record.algorithm, record->algorithm) == 0;
     int outranked = known && !known->rejected && (known->measured_here || rank(record) < rank(&known->record) ||
@@ -157,40 +156,40 @@ tc_status tc_registry_put(const tc_record *record)
         status = keep(record, hash, known, 0);
         atomic_fetch_add_explicit(&generation, 1, memory_order_release);
     }
-    pthread_mutex_unlock(&store.lock);
+    tc_release(TC_LOCK_STORE);
     return status;
 }
 
 tc_status tc_store_measured(const tc_record *record)
 {
     uint64_t hash = hash_of(record->key, record->environment);
-    pthread_mutex_lock(&store.lock);
+    tc_acquire(TC_LOCK_STORE);
     tc_status status = keep(record, hash, find(record->key, record->environment, hash), 1);
-    pthread_mutex_unlock(&store.lock);
+    tc_release(TC_LOCK_STORE);
     return status;
 }
 
 int tc_store_find(const char *key, const char *environment, tc_record *record, int *measured_here)
 {
     uint64_t hash = hash_of(key, environment);
-    pthread_mutex_lock(&store.lock);
+    tc_acquire(TC_LOCK_STORE);
     const node *known = find(key, environment, hash);
     int found = known && !known->rejected;
     if (found) {
         *record = known->record;
         *measured_here = known->measured_here;
     }
-    pthread_mutex_unlock(&store.lock);
+    tc_release(TC_LOCK_STORE);
     return found;
 }
 
 void tc_store_reject(const char *key, const char *environment, const char *algorithm)
 {
-    pthread_mutex_lock(&store.lock);
+    tc_acquire(TC_LOCK_STORE);
     node *known = find(key, environment, hash_of(key, environment));
     if (known && strcmp(known->record.algorithm, algorithm) == 0)
         known->rejected = 1;
-    pthread_mutex_unlock(&store.lock);
+    tc_release(TC_LOCK_STORE);
 }
 
 uint64_t tc_store_generation(void)
@@ -202,7 +201,7 @@ tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacit
 {
     if (!count || (capacity > 0 && !records))
         return tc_fail(TC_INVALID_ARGUMENT, "expected a place for the count and for %zu records, got NULL", capacity);
-    pthread_mutex_lock(&store.lock);
+    tc_acquire(TC_LOCK_STORE);
     const node *first = NULL;
     *count = 0;
     for (const node *at = store.newest; at && at->record.sequence > since; at = at->older) {
@@ -213,13 +212,13 @@ tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacit
     for (; first && copied < capacity; first = first->newer)
         if (!first->rejected)
             records[copied++] = first->record;
-    pthread_mutex_unlock(&store.lock);
+    tc_release(TC_LOCK_STORE);
     return TC_OK;
 }
 
 void tc_store_clear(void)
 {
-    pthread_mutex_lock(&store.lock);
+    tc_acquire(TC_LOCK_STORE);
     for (node *each = store.oldest, *newer; each; each = newer) {
         newer = each->newer;
         free(each);
@@ -229,5 +228,5 @@ void tc_store_clear(void)
     store.bucket_count = store.count = 0;
     store.oldest = store.newest = NULL;
     /* The sequence goes on, so that whoever remembers one from before does not miss what comes. */
-    pthread_mutex_unlock(&store.lock);
+    tc_release(TC_LOCK_STORE);
 }

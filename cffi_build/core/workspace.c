@@ -1,10 +1,10 @@
 /* Workspace of one call, from the framework's allocator or, on the CPU without one, from a pool kept here. */
 #include "workspace.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "config.h"
+#include "locks.h"
 
 /*
  * Fresh memory of this size costs page faults at each call, so buffers wait here for the next one. There
@@ -13,13 +13,12 @@
 enum { POOLED = 8, PAGE = 4096 };
 static tc_workspace pool[POOLED];
 static size_t pooled;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Takes the smallest buffer that is large enough; else the largest, to be replaced by a larger one. */
 static tc_workspace take_pooled(size_t bytes)
 {
     tc_workspace taken = {0};
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_WORKSPACE);
     size_t best = 0;
     for (size_t i = 1; i < pooled; i++) {
         int fits = pool[i].bytes >= bytes, best_fits = pool[best].bytes >= bytes;
@@ -30,7 +29,7 @@ static tc_workspace take_pooled(size_t bytes)
         taken = pool[best];
         pool[best] = pool[--pooled];
     }
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_WORKSPACE);
     return taken;
 }
 
@@ -79,19 +78,19 @@ void tc_workspace_give(const tc_context *ctx, tc_workspace *workspace)
             ctx->deallocate(ctx->user, given.pointer);
         return;
     }
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_WORKSPACE);
     int kept = pooled < POOLED;
     if (kept)
         pool[pooled++] = given;
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_WORKSPACE);
     if (!kept)
         free(given.pointer);
 }
 
 void tc_workspace_clear(void)
 {
-    pthread_mutex_lock(&lock);
+    tc_acquire(TC_LOCK_WORKSPACE);
     while (pooled > 0)
         free(pool[--pooled].pointer);
-    pthread_mutex_unlock(&lock);
+    tc_release(TC_LOCK_WORKSPACE);
 }

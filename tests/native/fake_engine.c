@@ -115,6 +115,22 @@ int64_t fake_live_plans(void)
 
 /* ---- the engine: what a library is asked once -------------------------------------------------------- */
 
+static void acquire(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void let_go(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A child must not find the lock held by a thread that was not copied. */
+__attribute__((constructor)) static void watch_forks(void)
+{
+    pthread_atfork(acquire, let_go, let_go);
+}
+
 static tc_status open_engine(const char *const *paths, void **engine)
 {
     (void)paths;

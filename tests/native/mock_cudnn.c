@@ -337,10 +337,10 @@ static int suggest(descriptor *d, int64_t capacity, int64_t *count, void **confi
 }
 
 /* Settings come in no order. */
-static int read_choices(descriptor *d, int64_t *count, void **choices)
+static int read_choices(descriptor *d, int64_t capacity, int64_t *count, void **choices)
 {
     *count = integer(d, -3, 0);
-    for (int64_t i = 0; i < *count; i++) {
+    for (int64_t i = 0; i < *count && i < capacity; i++) {
         set(choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, i == 0 ? 13 : 2);
         set(choices[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, integer(d, i == 0 ? -5 : -4, 0));
         ((descriptor *)choices[i])->finalized = 1;
@@ -376,7 +376,7 @@ int cudnnBackendGetAttribute(void *const where, int name, int type, int64_t capa
         engine->finalized = 1;
         return 0;
     }
-    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES: return read_choices(d, count, values);
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES: return read_choices(d, capacity, count, values);
     case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
         return read_notes(integer(d, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1), count, values);
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:

@@ -1,6 +1,8 @@
 /* Many threads on the same and on different keys; made to be run under ThreadSanitizer. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "native_test.h"
 
@@ -149,10 +151,44 @@ static void threads_survive_a_failing_algorithm(void)
     expect_warning("algorithm 'fast' failed");
 }
 
+/* A child of a busy process, as a data loader makes them, can ask and even convolve. */
+static void fork_in_between(worker *self)
+{
+    for (int i = 0; i < CALLS; i++) {
+        tc_conv conv = problem(1 + i % 40);
+        tc_record record = record_of(&conv, "fast");
+        if (self->index > 0) {
+            CHECK_INT(tc_registry_put(&record), TC_OK);
+            call(self, &conv);
+        } else if (i % 40 == 0) {
+            pid_t child = fork();
+            if (child == 0) {
+                char text[TC_MESSAGE_SIZE];
+                tc_take_warning(text, sizeof text);
+                call(self, &conv);
+                _exit(record_count() > 0 && stats().measured >= 0 ? 0 : 1);
+            }
+            int status = -1;
+            CHECK_INT(waitpid(child, &status, 0), child);
+            CHECK_INT(status, 0);
+        }
+    }
+}
+
+static void a_forked_child_does_not_hang(void)
+{
+    begin(TC_CPU);
+    SCRIPT(standard, fast);
+    tc_conv conv = problem(1);
+    CHECK_INT(convolve(&conv), TC_OK);
+    in_threads(fork_in_between);
+}
+
 const test_case thread_cases[] = {
     {"thread/one_thread_tunes_for_all", one_thread_tunes_for_all},
     {"thread/each_key_is_tuned_once", each_key_is_tuned_once},
     {"thread/nothing_tears", nothing_tears},
     {"thread/threads_survive_a_failing_algorithm", threads_survive_a_failing_algorithm},
+    {"thread/a_forked_child_does_not_hang", a_forked_child_does_not_hang},
     {NULL, NULL},
 };
