@@ -24,6 +24,7 @@ static tc_config current = {
 };
 static _Atomic int32_t current_mode = DEFAULT_MODE;
 static _Atomic int64_t current_workspace_limit = DEFAULT_WORKSPACE_LIMIT;
+static _Atomic uint64_t refreshes;
 static _Atomic double current_process_budget = DEFAULT_PROCESS_BUDGET;
 
 /* ---- settings ------------------------------------------------------------------------------------ */
@@ -48,6 +49,11 @@ int64_t tc_config_workspace_limit(void)
 double tc_config_process_budget(void)
 {
     return atomic_load_explicit(&current_process_budget, memory_order_relaxed);
+}
+
+uint64_t tc_config_refreshes(void)
+{
+    return atomic_load_explicit(&refreshes, memory_order_relaxed);
 }
 
 static tc_status check_number(const char *field, double value, double low, int low_allowed, double high)
@@ -88,6 +94,8 @@ tc_status tc_set_config(const tc_config *config)
     if (status != TC_OK)
         return status;
     tc_acquire(TC_LOCK_CONFIG);
+    if (config->mode == TC_MODE_REFRESH && current.mode != TC_MODE_REFRESH)
+        atomic_fetch_add_explicit(&refreshes, 1, memory_order_relaxed);
     current = *config;
     atomic_store_explicit(&current_mode, config->mode, memory_order_relaxed);
     atomic_store_explicit(&current_workspace_limit, config->workspace_limit_bytes, memory_order_relaxed);

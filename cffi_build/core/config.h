@@ -8,6 +8,8 @@
 int32_t tc_config_mode(void);
 int64_t tc_config_workspace_limit(void);
 double tc_config_process_budget(void);
+/* How often mode refresh was turned on: what was measured or stored before is measured again, once. */
+uint64_t tc_config_refreshes(void);
 
 /* The algorithm that tc_set_override wants for a direction; NULL when there is none. Lives until the process ends. */
 const char *tc_override_of(int32_t direction);

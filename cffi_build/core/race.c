@@ -170,5 +170,5 @@ void tc_race_end(tc_race *race, const tc_lane *keep)
             tc_lane_close(race, lane);
     }
     tc_samples_end(&race->samples);
-    tc_workspace_give(race->search->ctx, &race->workspace);
+    tc_workspace_drop(race->search->ctx, &race->workspace);
 }

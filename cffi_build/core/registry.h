@@ -29,7 +29,7 @@ typedef struct tc_choice {
     tc_choice_state state;
     uint64_t engines_generation; /* of a fallback to a last resort: another engine may do it by now */
     int shared;                  /* the plan belongs to another choice of the entry */
-    int measured_here;           /* the record behind it was made in this process, for another device */
+    uint64_t refreshes;          /* of the configuration when it was measured; 0 for what a file says */
     int unfinished;              /* a stored search was cut short and is to be resumed */
     char algorithm[TC_NAME_SIZE];
     char runner_up[TC_NAME_SIZE];

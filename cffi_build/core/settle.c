@@ -22,15 +22,20 @@ static int may_measure(tc_entry *entry, const tc_engine *engine, const tc_contex
     return runs_left == 0;
 }
 
+/* Chosen before mode refresh was turned on. */
+static int is_stale(const tc_choice *choice)
+{
+    return tc_config_mode() == TC_MODE_REFRESH && choice->refreshes != tc_config_refreshes();
+}
+
 int tc_choice_stands(tc_entry *entry, const tc_choice *choice, const tc_context *ctx)
 {
     switch (choice->state) {
     case TC_CHOICE_MEASURED:
-        return !atomic_load_explicit(&entry->unverified, memory_order_relaxed) ||
+        return (!is_stale(choice) && !atomic_load_explicit(&entry->unverified, memory_order_relaxed)) ||
                !may_measure(entry, choice->engine, ctx);
     case TC_CHOICE_STORED:
-        return choice->measured_here || (tc_config_mode() != TC_MODE_REFRESH && !choice->unfinished) ||
-               !may_measure(entry, choice->engine, ctx);
+        return (!is_stale(choice) && !choice->unfinished) || !may_measure(entry, choice->engine, ctx);
     case TC_CHOICE_DEFAULT:
         return tc_config_mode() != TC_MODE_REPLAY &&
                atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == tc_store_generation() &&
@@ -116,8 +121,9 @@ static tc_status use_stored(question *q, tc_choice **choice)
         return TC_OK;
     }
     strcpy((*choice)->runner_up, q->record.runner_up);
-    (*choice)->measured_here = q->measured_here;
-    (*choice)->unfinished = config.resume && q->record.candidates_tried < q->record.candidates_total;
+    (*choice)->refreshes = q->measured_here ? tc_config_refreshes() : 0;
+    (*choice)->unfinished = config.resume && !q->measured_here &&
+                            q->record.candidates_tried < q->record.candidates_total;
     tc_entry_count(q->entry, TC_COUNT_HITS);
     publish(q->entry, *choice, TC_CHOICE_STORED);
     return TC_OK;
@@ -142,12 +148,15 @@ static tc_status use_default(question *q, tc_choice **choice)
 
 static int is_worth_measuring(const question *q)
 {
+    const tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
     tc_config config;
     tc_get_config(&config);
     if (q->engine->ops->last_resort)
         return 0;
-    if (!q->is_stored || q->measured_here)
-        return !q->is_stored;
+    if (!q->is_stored)
+        return 1;
+    if (q->measured_here) /* by this entry, or for another device of the model */
+        return current && is_stale(current);
     return config.mode == TC_MODE_REFRESH ||
            (config.resume && q->record.candidates_tried < q->record.candidates_total);
 }
@@ -181,6 +190,7 @@ static tc_status keep_result(question *q, const tc_choice *ready, tc_result *res
     strcpy(result->record.key, entry->key);
     strcpy(result->record.environment, q->environment);
     strcpy(choice->runner_up, result->record.runner_up);
+    choice->refreshes = tc_config_refreshes();
     atomic_store_explicit(&entry->unverified, result->unverified, memory_order_relaxed);
     tc_entry_count(entry, TC_COUNT_MEASURED);
     publish(entry, choice, TC_CHOICE_MEASURED);
@@ -274,7 +284,8 @@ static tc_status settle_question(question *q, tc_choice **choice)
     tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
     tc_status status = TC_OK;
     int ran = 0, measures = may_measure(q->entry, q->engine, q->ctx);
-    if (measures && current && current->state == TC_CHOICE_MEASURED && current->engine == q->engine)
+    if (measures && current && current->engine == q->engine && current->state == TC_CHOICE_MEASURED &&
+        atomic_load_explicit(&q->entry->unverified, memory_order_relaxed))
         status = verify(q, current, &ran);
     if (q->is_stored)
         check_eligible(q);

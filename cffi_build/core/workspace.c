@@ -7,12 +7,12 @@
 #include "locks.h"
 
 /*
- * Fresh memory of this size costs page faults at each call, so buffers wait here for the next one. There
- * are as many as calls ran at once, POOLED at most.
+ * Fresh memory of this size costs page faults at each call, so buffers wait here for the next one: as many
+ * as calls ran at once, POOLED at most, and together no larger than one call's workspace may be.
  */
 enum { POOLED = 8, PAGE = 4096 };
 static tc_workspace pool[POOLED];
-static size_t pooled;
+static size_t pooled, pooled_bytes;
 
 /* Takes the smallest buffer that is large enough; else the largest, to be replaced by a larger one. */
 static tc_workspace take_pooled(size_t bytes)
@@ -28,6 +28,7 @@ static tc_workspace take_pooled(size_t bytes)
     if (pooled > 0) {
         taken = pool[best];
         pool[best] = pool[--pooled];
+        pooled_bytes -= taken.bytes;
     }
     tc_release(TC_LOCK_WORKSPACE);
     return taken;
@@ -67,24 +68,40 @@ tc_status tc_workspace_take(const tc_context *ctx, size_t bytes, tc_workspace *w
     return tc_fail(TC_OUT_OF_MEMORY, "the framework has no %zu bytes for workspace", bytes);
 }
 
-void tc_workspace_give(const tc_context *ctx, tc_workspace *workspace)
+static int keep_in_pool(tc_workspace given)
+{
+    tc_acquire(TC_LOCK_WORKSPACE);
+    int kept = pooled < POOLED && pooled_bytes + given.bytes <= (size_t)tc_config_workspace_limit();
+    if (kept) {
+        pool[pooled++] = given;
+        pooled_bytes += given.bytes;
+    }
+    tc_release(TC_LOCK_WORKSPACE);
+    return kept;
+}
+
+static void give(const tc_context *ctx, tc_workspace *workspace, int may_keep)
 {
     tc_workspace given = *workspace;
     *workspace = (tc_workspace){0};
     if (!given.pointer)
         return;
-    if (ctx->allocate) {
-        if (ctx->deallocate)
-            ctx->deallocate(ctx->user, given.pointer);
-        return;
+    if (!ctx->allocate) {
+        if (!may_keep || !keep_in_pool(given))
+            free(given.pointer);
+    } else if (ctx->deallocate) {
+        ctx->deallocate(ctx->user, given.pointer);
     }
-    tc_acquire(TC_LOCK_WORKSPACE);
-    int kept = pooled < POOLED;
-    if (kept)
-        pool[pooled++] = given;
-    tc_release(TC_LOCK_WORKSPACE);
-    if (!kept)
-        free(given.pointer);
+}
+
+void tc_workspace_give(const tc_context *ctx, tc_workspace *workspace)
+{
+    give(ctx, workspace, 1);
+}
+
+void tc_workspace_drop(const tc_context *ctx, tc_workspace *workspace)
+{
+    give(ctx, workspace, 0);
 }
 
 void tc_workspace_clear(void)
@@ -92,5 +109,6 @@ void tc_workspace_clear(void)
     tc_acquire(TC_LOCK_WORKSPACE);
     while (pooled > 0)
         free(pool[--pooled].pointer);
+    pooled_bytes = 0;
     tc_release(TC_LOCK_WORKSPACE);
 }

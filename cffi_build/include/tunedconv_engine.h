@@ -35,6 +35,10 @@ void tc_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
  * Every function may be called from any thread. Two threads may run one plan at once: an engine whose
  * library does not allow it serialises inside. ctx names the device and the stream; work that is
  * queued on the stream need not be finished on return.
+ *
+ * What run returns decides what happens next: TC_OUT_OF_MEMORY is held against nobody, TC_DEVICE_FAILURE
+ * and TC_INVALID_ARGUMENT (the caller's operands) go back to the caller as they are, and after any other
+ * error the algorithm is not run again for this descriptor in this process.
  */
 typedef struct tc_engine_ops {
     const char *name;

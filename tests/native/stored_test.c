@@ -86,6 +86,31 @@ static void a_refresh_does_not_repeat_what_another_device_measured(void)
     CHECK_INT(fake.prepares("fast"), 2);
 }
 
+/* Turned on later, it repeats once what this process measured before; each time it is turned on. */
+static void a_refresh_repeats_what_was_measured_before(void)
+{
+    begin(TC_CUDA);
+    SCRIPT(standard, fast);
+    tc_conv conv = problem(2);
+    CHECK_INT(convolve(&conv), TC_OK);
+    CHECK_TEXT(only_record().algorithm, "fast");
+    fake_algorithm faster = other;
+    for (int i = 0; i < 2; i++) {
+        faster.seconds = i ? 0.1e-3 : 0.3e-3;
+        strcpy(faster.name, i ? "third" : "second");
+        SCRIPT(standard, fast, faster);
+        set_mode(TC_MODE_REFRESH);
+        CHECK_INT(convolve(&conv), TC_OK);
+        CHECK_INT(stats().measured, 1);
+        CHECK_TEXT(only_record().algorithm, faster.name);
+        int64_t runs = fake.runs("standard");
+        CHECK_INT(convolve(&conv), TC_OK);
+        set_mode(TC_MODE_SEARCH);
+        CHECK_INT(convolve(&conv), TC_OK);
+        CHECK_INT(fake.runs("standard"), runs);
+    }
+}
+
 static void what_was_measured_here_stays(void)
 {
     begin(TC_CUDA);
@@ -276,6 +301,7 @@ const test_case stored_cases[] = {
     {"stored/a_second_device_of_the_model_takes_the_result", a_second_device_of_the_model_takes_the_result},
     {"stored/a_refresh_does_not_repeat_what_another_device_measured",
      a_refresh_does_not_repeat_what_another_device_measured},
+    {"stored/a_refresh_repeats_what_was_measured_before", a_refresh_repeats_what_was_measured_before},
     {"stored/what_was_measured_here_stays", what_was_measured_here_stays},
     {"stored/a_mere_default_gives_way", a_mere_default_gives_way},
     {"stored/a_heuristic_run_measures_nothing", a_heuristic_run_measures_nothing},
