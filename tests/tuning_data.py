@@ -107,6 +107,11 @@ def build(kind, layer_class):
             self.first, self.second = convolutions()
             self.more = [layer_class(2, 1)]
 
+        def build(self, input_shape):
+            for layer in (self.first, self.second, *self.more):
+                layer.build(input_shape)
+                input_shape = layer.compute_output_shape(input_shape)
+
         def call(self, inputs):
             return self.more[0](self.second(self.first(inputs)))
 

@@ -90,8 +90,7 @@ def _groups(store: Any) -> Iterator[list[h5py.Group]]:
         if not hdf5.holds_columns(groups):
             for name in getattr(store, "current_shard_filenames", ()):
                 # with_name refuses anything but a name, so no other folder is reached.
-                shard = h5py.File(store.path.with_name(name), "r", locking=False)
-                files.enter_context(shard)
+                shard = files.enter_context(h5py.File(store.path.with_name(name), "r"))
                 if group.name in shard:
                     groups.append(shard[group.name])
         yield groups
