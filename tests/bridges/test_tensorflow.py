@@ -12,7 +12,7 @@ import pytest
 
 from keras_tunedconv.core import engines, registry
 from keras_tunedconv.core.config import config
-from keras_tunedconv.core.descriptor import ConvDescriptor, forward_descriptor
+from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor, forward_descriptor
 from keras_tunedconv.core.errors import TuningWarning
 from tests.reference import expect, random_operands
 
@@ -70,8 +70,13 @@ class Case:
         self.arguments |= arguments
         self.descriptor = forward_descriptor(x, w, dtype, **self.arguments)
         self.arguments["groups"] = self.descriptor.groups
+        self.shapes = {"x": x, "w": w}
         self.arrays = random_operands(self.descriptor)
         self.x, self.w, self.v = (tf.constant(a) for a in self.arrays)
+
+    def of(self, dtype):
+        arguments = {name: value for name, value in self.arguments.items() if name != "groups"}
+        return Case(**self.shapes, dtype=dtype, **arguments)
 
     def __call__(self, x, w):
         y = convolution(x, w, **self.arguments)
@@ -130,6 +135,28 @@ def test_values_and_gradients(case, mode):
     case.check("forward", y)
     case.check("backward_data", dx)
     case.check("backward_filter", dw)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", MODES, ids=lambda name: name.replace(", ", ",").replace(" ", "-"))
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_values_and_gradients_on_a_gpu(case, dtype, mode):
+    if not tf.config.list_logical_devices("GPU"):
+        pytest.skip("TensorFlow sees no GPU")
+    case = case.of(dtype)
+    if not all(engines.supported(case.descriptor.with_direction(d), "cuda") for d in DIRECTIONS):
+        pytest.skip("cuDNN has no algorithm for it")
+    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        y, dx, dw = MODES[mode](case)(case.x, case.w, case.v)
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(tf32)
+    case.check("forward", y)
+    case.check("backward_data", dx)
+    case.check("backward_filter", dw)
+    assert all("GPU" in result.device for result in (y, dx, dw))
+    assert all("cudnn" in record.environment for record in registry.collect()[0])
 
 
 @pytest.mark.parametrize("jit_compile", [None, False, True], ids=["eager", "graph", "xla"])
@@ -256,8 +283,7 @@ def test_every_mode_runs_the_same_keys():
     for mode in MODES.values():
         mode(case)(case.x, case.w, case.v)
     keys = {record.key for record in registry.collect()[0]}
-    directions = ("forward", "backward_data", "backward_filter")
-    assert keys == {case.descriptor.with_direction(direction).key for direction in directions}
+    assert keys == {case.descriptor.with_direction(direction).key for direction in DIRECTIONS}
     assert registry.stats()["measured"] == 3
 
 
@@ -369,6 +395,23 @@ def test_dtype_the_engine_lacks_is_told_once():
     assert registry.stats()["fallbacks"] == 2
 
 
+def test_foreign_machines_are_left_to_keras(monkeypatch):
+    class Elsewhere(tf.distribute.ParameterServerStrategy):
+        def __init__(self):
+            pass
+
+    monkeypatch.setattr(tf.distribute, "get_strategy", Elsewhere)
+    results = []
+
+    @tf.function
+    def trace(x, w):
+        results.append(convolution(x, w, **PLAIN))
+
+    with pytest.warns(TuningWarning, match="parameter server"):
+        trace(tf.ones((1, 5, 5, 2)), tf.ones((3, 3, 2, 4)))
+    assert results == [None]
+
+
 def test_a_library_that_cannot_be_built_is_told_once(monkeypatch):
     def fail():
         raise BuildError("there is no compiler", "Install one.")
@@ -432,8 +475,7 @@ def test_explicit_padding(ops, jit_compile):
             ops.tuned_conv_backward_filter(x, tf.constant([3, 2, 3, 4], tf.int32), v, **attributes),
         )
 
-    directions = ("forward", "backward_data", "backward_filter")
-    for direction, value in zip(directions, all_directions(), strict=True):
+    for direction, value in zip(DIRECTIONS, all_directions(), strict=True):
         expect(descriptor.with_direction(direction), *arrays).check(np.asarray(value))
 
 

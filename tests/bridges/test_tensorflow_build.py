@@ -300,3 +300,38 @@ def test_killed_while_compiling(cache, compiler):
     library = op.build()
     assert library.read_text() == "made\n"
     assert _left(cache) == [library.parent.name, f"{library.parent.name}/{library.name}"]
+
+
+# ---- the real thing -------------------------------------------------------------------------------------
+
+_USE = """
+import warnings
+import numpy as np, tensorflow as tf
+from keras_tunedconv.bridges import convolution
+from keras_tunedconv.core.errors import TuningWarning
+
+results = {}
+def conv(x, name):
+    results[name] = convolution(x, tf.ones((3, 3, 2, 4)), strides=(1, 1), padding="valid",
+                                data_format="channels_last", dilation_rate=(1, 1), groups=1)
+    return x if results[name] is None else results[name]
+
+x = tf.ones((1, 4, 4, 2))
+np.testing.assert_array_equal(tf.function(lambda x: conv(x, "graph"))(x), np.full((1, 2, 2, 4), 18.0))
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    tf.function(lambda x: conv(x, "xla"), jit_compile=True)(x)
+assert results["graph"] is not None and results["xla"] is None
+assert any(w.category is TuningWarning and "without XLA" in str(w.message) for w in told)
+"""
+
+
+@pytest.mark.slow
+def test_library_without_xla_kernels(cache, monkeypatch):
+    if find_compiler() is None:
+        pytest.skip("needs a C++ compiler")
+    monkeypatch.setattr(op, "_XLA_SOURCES", ("tensorflow_there_is_no_such_file.cc",))
+    library = op.build()
+    assert not op.has_xla(library)
+    # In a process of its own: an op can be registered only once.
+    subprocess.run([sys.executable, "-c", _USE], check=True, cwd=Path(__file__).parents[2])

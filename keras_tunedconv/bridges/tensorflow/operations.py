@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
@@ -45,15 +46,20 @@ def convolution(
         return None
     if not isinstance(kernel, tf.Tensor):
         kernel = tf.convert_to_tensor(kernel)
-    rank = inputs.shape.rank
-    if inputs.dtype != kernel.dtype or rank != kernel.shape.rank or rank not in (3, 4, 5):
+    x_shape, w_shape = inputs.shape, kernel.shape
+    if x_shape.rank is None or w_shape.rank is None:
         return None
     device = device_of_call()
-    # Lists of sizes are made by every caller alike; tuples of them can be looked up.
+    if device is None:
+        note_fallback("the TensorFlow op is not there on TPUs and on the workers of a parameter server")
+        return None
     signature = (
-        *inputs.shape,
-        *kernel.shape,
-        inputs.dtype,
+        # Comparing and hashing dtypes and shapes as objects takes longer than everything else here.
+        inputs.dtype.as_datatype_enum,
+        kernel.dtype.as_datatype_enum,
+        x_shape.rank,
+        *x_shape.as_list(),
+        *w_shape.as_list(),
         *strides,
         *dilation_rate,
         padding,
@@ -119,14 +125,17 @@ def _representative(
     channel_axis = -1 if data_format == "channels_last" else 1
     if (
         dtype not in SUPPORTED_DTYPES
+        or inputs.dtype != kernel.dtype
+        or len(x_shape) != len(w_shape)
+        or len(x_shape) not in (3, 4, 5)
         or None in w_shape
         or 0 in w_shape
         or x_shape[channel_axis] != w_shape[-2] * groups
     ):
         return None
     first_spatial = 1 if data_format == "channels_last" else 2
-    for i, (size, dilation) in enumerate(zip(w_shape[:-2], dilation_rate, strict=False)):
-        if first_spatial + i < len(x_shape) and x_shape[first_spatial + i] is None:
+    for i, (size, dilation) in enumerate(zip(w_shape[:-2], dilation_rate, strict=True)):
+        if x_shape[first_spatial + i] is None:
             x_shape[first_spatial + i] = max(_SPATIAL, (size - 1) * dilation + 1)
     # An empty batch is no reason to decide otherwise than for a full one.
     x_shape[0] = x_shape[0] or _BATCH
@@ -155,6 +164,10 @@ def _supported(descriptor: ConvDescriptor, device: str) -> bool:
     except UnavailableError as error:
         note_fallback(str(error), descriptor_key=descriptor.key)
         return False
+    if device != "cpu":
+        # A graph may run elsewhere than where it was traced, as tf.data's do.
+        with suppress(UnavailableError):
+            engines.ensure_open("cpu")
     for direction in DIRECTIONS:
         one = descriptor.with_direction(direction)
         if not engines.supported(one, device):

@@ -19,14 +19,28 @@ except ImportError:  # pragma: no cover - no released TensorFlow lacks them
     _context = _config = _ops = _control_flow = None
 
 
+# The op's kernels are in this process only, and for CPUs and GPUs only.
+_FOREIGN_STRATEGIES = (
+    tf.distribute.TPUStrategy,
+    tf.distribute.experimental.TPUStrategy,
+    tf.distribute.ParameterServerStrategy,
+)
+
+
 @lru_cache(maxsize=1)
 def _has_gpu() -> bool:
     # The devices of a process are fixed once its first tensor was made.
     return bool(tf.config.list_logical_devices("GPU"))
 
 
-def device_of_call() -> str:
-    """`"cuda"` or `"cpu"`: where TensorFlow places an op made here that has kernels for both."""
+def device_of_call() -> str | None:
+    """Where TensorFlow places an op made here that has kernels for CPUs and GPUs.
+
+    Returns:
+        `"cuda"`, `"cpu"`, or `None` where the op would be sent to a machine that does not have it.
+    """
+    if not tf.executing_eagerly() and isinstance(tf.distribute.get_strategy(), _FOREIGN_STRATEGIES):
+        return None
     if not _has_gpu():
         return "cpu"
     return "cpu" if "CPU:" in _requested_device().upper() else "cuda"
