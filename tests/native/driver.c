@@ -50,7 +50,7 @@ static void load_fake(void)
         {"fake_set_capturing", &fake.set_capturing},     {"fake_set_model", &fake.set_model},
         {"fake_reset", &fake.reset},                     {"fake_clock", &fake.clock},
         {"fake_runs", &fake.runs},                       {"fake_prepares", &fake.prepares},
-        {"fake_live_plans", &fake.live_plans},
+        {"fake_most_preparing", &fake.most_preparing},   {"fake_live_plans", &fake.live_plans},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *symbol = dlsym(library, functions[i].name);

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tunedconv_engine.h"
 
@@ -32,7 +33,7 @@ static struct {
     int32_t capturing;
     char models[MAX_ORDINALS][32];
     double clock;
-    int64_t live_plans;
+    int64_t live_plans, preparing, most_preparing;
 } script;
 
 void fake_set_algorithms(const fake_algorithm *algorithms, size_t count)
@@ -103,6 +104,14 @@ int64_t fake_runs(const char *algorithm)
 int64_t fake_prepares(const char *algorithm)
 {
     return count_of(script.prepares, algorithm);
+}
+
+int64_t fake_most_preparing(void)
+{
+    pthread_mutex_lock(&lock);
+    int64_t threads = script.most_preparing;
+    pthread_mutex_unlock(&lock);
+    return threads;
 }
 
 int64_t fake_live_plans(void)
@@ -194,6 +203,8 @@ static tc_status prepare(void *engine, int32_t ordinal, const tc_conv *conv, con
         return core->fail(TC_OUT_OF_MEMORY, "no memory for a plan");
     tc_status status = TC_OK;
     pthread_mutex_lock(&lock);
+    if (++script.preparing > script.most_preparing)
+        script.most_preparing = script.preparing;
     p->conv = *conv;
     p->place = find(name);
     if (p->place == script.count) {
@@ -206,6 +217,11 @@ static tc_status prepare(void *engine, int32_t ordinal, const tc_conv *conv, con
             status = core->fail(p->algorithm.prepare_status, "'%s' is scripted to fail in prepare", name);
     }
     script.live_plans += status == TC_OK;
+    pthread_mutex_unlock(&lock);
+    const struct timespec pause = {.tv_nsec = p->algorithm.prepare_milliseconds * 1000000L};
+    nanosleep(&pause, NULL);
+    pthread_mutex_lock(&lock);
+    script.preparing--;
     pthread_mutex_unlock(&lock);
     if (status == TC_OK)
         *made = p;

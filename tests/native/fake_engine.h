@@ -27,7 +27,7 @@ typedef struct fake_algorithm {
     int32_t prepare_status; /* what prepare returns */
     int32_t run_status;     /* what a run returns after `good_runs` that worked */
     int32_t good_runs;
-    int32_t reserved;
+    int32_t prepare_milliseconds; /* of the real clock, for threads to meet in */
 } fake_algorithm;
 
 /* Before tunedconv loads the engine: the tc_device_kind it claims to be for. */
@@ -44,6 +44,8 @@ void fake_reset(void);
 double fake_clock(void);
 int64_t fake_runs(const char *algorithm);
 int64_t fake_prepares(const char *algorithm);
+/* The most threads that were in prepare at once. */
+int64_t fake_most_preparing(void);
 /* Plans that were prepared and not released. */
 int64_t fake_live_plans(void);
 

@@ -60,6 +60,7 @@ typedef struct fake_functions {
     double (*clock)(void);
     int64_t (*runs)(const char *);
     int64_t (*prepares)(const char *);
+    int64_t (*most_preparing)(void);
     int64_t (*live_plans)(void);
 } fake_functions;
 extern fake_functions fake;

@@ -8,7 +8,7 @@
 
 enum { THREADS = 8, KEYS = 6, CALLS = 200 };
 
-static const fake_algorithm standard = {.name = "standard", .seconds = 1e-3};
+static const fake_algorithm standard = {.name = "standard", .seconds = 1e-3, .prepare_milliseconds = 20};
 static const fake_algorithm fast = {.name = "fast", .seconds = 0.5e-3, .workspace = 256};
 
 typedef struct worker {
@@ -93,6 +93,7 @@ static void each_key_is_tuned_once(void)
     CHECK_INT(stats().measured, KEYS);
     CHECK_INT(record_count(), KEYS);
     CHECK_INT(fake.prepares("fast"), KEYS);
+    CHECK_INT(fake.most_preparing(), 1); /* one key at a time: two would time each other */
 }
 
 /* While some call, others load, collect, change settings and ask. */
@@ -148,6 +149,7 @@ static void threads_survive_a_failing_algorithm(void)
     in_threads(call_through_a_failure);
     CHECK_INT(stats().measured, 1);
     CHECK_INT(fake.prepares("fast"), 1);
+    CHECK_INT(fake.prepares("standard"), 2); /* in the race, and once more for all threads */
     expect_warning("algorithm 'fast' failed");
 }
 
