@@ -138,12 +138,13 @@ static void the_slow_are_dropped_at_once(void)
     begin(TC_CUDA);
     tc_conv conv = problem(2);
     SCRIPT(standard, algorithm("slow", 0.1), algorithm("middling", 3e-3), algorithm("fast", 0.4e-3),
-           algorithm("once in the race", 0.9e-3));
+           algorithm("once in the race", 0.9e-3), algorithm("hopeless", 0.6e-3));
     run(&conv);
     check_winner("fast");
     CHECK_INT(fake.runs("slow"), 1);             /* no cold start takes that long */
     CHECK_INT(fake.runs("middling"), 2);         /* might have been one */
     CHECK_INT(fake.runs("once in the race"), 2); /* within twice the default, not within twice the best */
+    CHECK_INT(fake.runs("hopeless"), 2 + 2);     /* and two rounds to show it */
     CHECK(fake.runs("fast") >= 2 + 5);
     CHECK_INT(fake.live_plans(), 1);
 }
