@@ -148,7 +148,8 @@ void tc_race_begin(tc_race *race, const tc_search *search)
     tc_get_config(&race->config);
     race->started = tc_clock();
     double left = race->config.process_budget_seconds - tc_stats_tuning_seconds();
-    race->deadline = race->started + fmin(race->config.key_budget_seconds, left);
+    race->process_deadline = race->started + left;
+    race->deadline = fmin(race->started + race->config.key_budget_seconds, race->process_deadline);
     race->total = search->candidates->count;
     while (race->total > 1 && (search->candidates->items[race->total - 1].flags & TC_CANDIDATE_LAST_RESORT))
         race->total--;

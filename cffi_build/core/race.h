@@ -32,7 +32,9 @@ typedef struct tc_lane {
 typedef struct tc_race {
     const tc_search *search;
     tc_config config;
-    double started, deadline, plan_seconds;
+    double started, plan_seconds;
+    double deadline;         /* of this key */
+    double process_deadline; /* of all measuring */
     double screening; /* wall seconds that screening a candidate takes, a mean */
     size_t tried;     /* of the engine's list */
     size_t total;     /* of it, last resorts left out */

@@ -167,6 +167,16 @@ static tc_status screen(tc_race *race, size_t order)
     return status == TC_DEVICE_FAILURE ? status : TC_OK;
 }
 
+/*
+ * The first rival of a default that uses the key's budget up by itself is still tried: it costs one run
+ * more like the one that had to be made, and may save all later ones.
+ */
+static int has_time_to_screen(const tc_race *race, int is_first)
+{
+    double end = tc_clock() + 1.2 * race->screening + wall_to_end(race);
+    return end <= (is_first ? race->process_deadline : race->deadline);
+}
+
 static tc_status screen_all(tc_race *race)
 {
     const tc_search *search = race->search;
@@ -180,10 +190,11 @@ static tc_status screen_all(tc_race *race)
         if (search->resume && (size_t)search->known->candidates_tried > next)
             next = (size_t)search->known->candidates_tried;
     }
+    size_t first = next + (next == known);
     for (; next < race->total && status == TC_OK; next++) {
         if (next == known)
             continue;
-        if (is_over(race, 1.2 * race->screening + wall_to_end(race)))
+        if (!has_time_to_screen(race, next == first))
             break;
         status = screen(race, next);
     }
