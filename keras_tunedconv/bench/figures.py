@@ -183,6 +183,12 @@ def _jax(reports: Mapping[str, Any]) -> list[Figure]:
         _at_least("JAX: stock / tuned, geometric mean", geometric_mean(speedups), 3.0, command),
         _at_least("JAX: grouped backward, stock / tuned", _grouped(backward), 100.0, command),
         *_overhead("jax", reports["overhead"], call_us=15.0),
+        _at_most(
+            "JAX with a warm compilation cache: first step, tuned / stock",
+            _warm_ratio(reports["overhead"]),
+            _NOISE,
+            command_line("jax", "overhead"),
+        ),
         _model_step("jax", reports, 2.5),
         *_memory(reports["model_auto"], command_line("jax", "model_auto")),
     ]
@@ -232,6 +238,11 @@ def _model_step(backend: str, reports: Mapping[str, Any], limit: float) -> Figur
 def _first_step_ratio(report: Mapping[str, Any]) -> float:
     tuning = report["tuning"]
     return float(tuning["first_step_with_file_seconds"] / tuning["first_step_untuned_seconds"])
+
+
+def _warm_ratio(report: Mapping[str, Any]) -> float:
+    cache = report["cache"]
+    return float(cache["first_step_tuned_seconds"] / cache["first_step_stock_seconds"])
 
 
 def _overhead(backend: str, report: Mapping[str, Any], *, call_us: float) -> list[Figure]:

@@ -55,6 +55,15 @@ class TuningReport(TypedDict):
     first_step_untuned_seconds: float
 
 
+class CacheReport(TypedDict):
+    """First steps of fresh processes whose JAX programs lie in its persistent compilation cache."""
+
+    model: str
+    batch: int
+    first_step_stock_seconds: float
+    first_step_tuned_seconds: float
+
+
 def import_seconds(rounds: int = 5) -> float:
     """Seconds that importing layer and callback adds to `import keras`; median of fresh processes."""
     samples = []
@@ -128,8 +137,8 @@ def tuning(model: str = "resnet50", batch: int = 8, *, rounds: int = 3, backend:
         backend: Keras backend.
     """
     with tempfile.TemporaryDirectory() as folder:
-        stock_file, tuned_file = (str(Path(folder) / f"{name}.weights.h5") for name in ("stock", "tuned"))
-        job = Job(model=model, variant="tuned", batch=batch, steps=2, predict=False)
+        stock_file, tuned_file = _files(folder)
+        job = _short_job(model, batch)
         run_job(replace(job, variant="stock", save=stock_file), backend=backend)
         cold = run_job(replace(job, save=tuned_file), backend=backend)
         warm: list[JobResult] = []
@@ -150,3 +159,43 @@ def tuning(model: str = "resnet50", batch: int = 8, *, rounds: int = 3, backend:
         first_step_with_file_seconds=statistics.median(r.first_step_seconds for r in warm),
         first_step_untuned_seconds=statistics.median(r.first_step_seconds for r in untuned),
     )
+
+
+def compilation_cache(model: str = "resnet50", batch: int = 8, *, rounds: int = 3) -> CacheReport:
+    """First steps under JAX with a warm compilation cache, stock against tuned with its file, in turn.
+
+    Args:
+        model: One of `models.MODELS`.
+        batch: Images a step.
+        rounds: Processes of each.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {
+            "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "cache"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        stock_file, tuned_file = _files(folder)
+        tuned = _short_job(model, batch)
+        stock = replace(tuned, variant="stock")
+        run_job(replace(stock, save=stock_file), backend="jax", environment=variables)
+        run_job(replace(tuned, save=tuned_file), backend="jax", environment=variables)
+        warm = {"stock": replace(stock, load=stock_file), "tuned": replace(tuned, load=tuned_file)}
+        seconds: dict[str, list[float]] = {name: [] for name in warm}
+        for _ in range(rounds):
+            for name, job in warm.items():
+                result = run_job(job, backend="jax", environment=variables)
+                seconds[name].append(result.first_step_seconds)
+    return CacheReport(
+        model=model,
+        batch=batch,
+        first_step_stock_seconds=statistics.median(seconds["stock"]),
+        first_step_tuned_seconds=statistics.median(seconds["tuned"]),
+    )
+
+
+def _files(folder: str) -> tuple[str, str]:
+    return str(Path(folder) / "stock.weights.h5"), str(Path(folder) / "tuned.weights.h5")
+
+
+def _short_job(model: str, batch: int) -> Job:
+    return Job(model=model, variant="tuned", batch=batch, steps=2, predict=False)

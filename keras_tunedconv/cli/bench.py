@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from keras_tunedconv.bench.model import JobResult
 
 _MODEL_NAMES = ("resnet50", "resnext50", "mobilenet_v3", "convnext_tiny", "efficientnet_b0", "unet")
+_PARTS = ("import", "lookup", "call", "tuning", "cache")
 _json_option = click.option(
     "--json", "json_file", type=click.Path(dir_okay=False), help="Write results here."
 )
@@ -210,23 +211,24 @@ def _print_model(report: Any) -> None:
 @click.option(
     "--part",
     "parts",
-    type=click.Choice(("import", "lookup", "call", "tuning")),
+    type=click.Choice(_PARTS),
     multiple=True,
-    help="Default: all.",
+    help="Default: all; cache under JAX only.",
 )
 @click.option("--model", "model_name", type=click.Choice(_MODEL_NAMES), default="resnet50", show_default=True)
 @click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
 @_json_option
 def overhead(parts: Sequence[str], model_name: str, batch: int, rounds: int, json_file: str | None) -> None:
-    """What tuning costs: import, a call beyond the engine's run, tuning a model, its file, its first step."""
+    """What tuning costs: import, look-up, a call beyond the engine's run, a model's tuning and its file."""
     import keras
 
     from keras_tunedconv.bench import overhead as runner
 
-    report: dict[str, Any] = {"backend": keras.backend.backend()}
     click.echo(machine.describe_line())
-    parts = parts or ("import", "lookup", "call", "tuning")
+    backend = keras.backend.backend()
+    parts = parts or [part for part in _PARTS if part != "cache" or backend == "jax"]
+    report: dict[str, Any] = {"backend": backend}
     try:
         if "import" in parts:
             report["import_seconds"] = runner.import_seconds()
@@ -235,9 +237,9 @@ def overhead(parts: Sequence[str], model_name: str, batch: int, rounds: int, jso
         if "call" in parts:
             report["call"] = runner.call()
         if "tuning" in parts:
-            report["tuning"] = runner.tuning(
-                model_name, batch, rounds=rounds, backend=keras.backend.backend()
-            )
+            report["tuning"] = runner.tuning(model_name, batch, rounds=rounds, backend=backend)
+        if "cache" in parts:
+            report["cache"] = runner.compilation_cache(model_name, batch, rounds=rounds)
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
     click.echo(json.dumps(report, indent=2))

@@ -31,7 +31,8 @@ def overhead(**changes):
         "first_step_untuned_seconds": 10.0,
     }
     report = {"import_seconds": 0.05, "lookup_seconds": 1e-7, "call": {"beyond_engine_us": 5.0}}
-    return report | {"tuning": tuning | changes}
+    cache = {"first_step_stock_seconds": 5.0, "first_step_tuned_seconds": 4.0}
+    return report | {"tuning": tuning | changes, "cache": cache}
 
 
 def model(backend, stock, tuned):
@@ -102,6 +103,10 @@ def test_every_bar_names_a_command_that_exists(reports):
         (lambda r: r["tensorflow"]["model_graph"].update(peak_ratio=1.3), "peak memory"),
         (lambda r: r["tensorflow"].update(model_graph=model("tensorflow", 1.0, 1.0)), "better stock mode"),
         (lambda r: r["jax"]["conv"]["results"][0].update(stock_over_tuned=0.9), "JAX: stock / tuned, worst"),
+        (
+            lambda r: r["jax"]["overhead"]["cache"].update(first_step_tuned_seconds=6.0),
+            "warm compilation cache",
+        ),
         (lambda r: r["jax"].update(model_auto=model("jax", 2.0, 1.0)), "jax ResNet50"),
         (lambda r: r["torch"].update(model_auto=model("torch", 0.9, 1.0)), "torch ResNet50"),
     ],
