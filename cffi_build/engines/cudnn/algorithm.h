@@ -15,7 +15,8 @@
 
 #include "tunedconv_engine.h"
 
-enum { TC_MAX_KNOBS = 64 };
+/* No engine has had a third as many. */
+enum { TC_MAX_KNOBS = 32 };
 
 typedef struct tc_rewrite {
     int fold, swapped;

@@ -13,7 +13,8 @@ enum {
     FIRST_REWRITTEN = 4,
     MOST_PLAIN = 32,
     MOST_REWRITTEN = 12,
-    FEW = 8 /* fewer than this, and engines that no heuristic mentions are added */
+    ENOUGH = 16, /* from this many on, the slow mode of the heuristics is not asked */
+    FEW = 8      /* fewer than this, and engines that no heuristic mentions are added */
 };
 
 int tc_notes_allowed(const tc_conv *conv, tc_notes notes)
@@ -59,10 +60,13 @@ static void add(tc_rewrite *rewrites, int *count, tc_rewrite rewrite)
 static void add_for_few_channels(const tc_conv *c, tc_rewrite *rewrites, int *count)
 {
     int64_t channels = c->w_dims[1], positions = 1;
-    for (int axis = 0; axis < c->spatial_rank; axis++)
+    int wide = 1; /* a filter narrower than the stride would fold into zeros */
+    for (int axis = 0; axis < c->spatial_rank; axis++) {
         positions *= c->stride[axis];
+        wide = wide && c->w_dims[2 + axis] >= c->stride[axis];
+    }
     int64_t folded = channels * positions;
-    if (positions > 1 && folded <= 64) {
+    if (positions > 1 && folded <= 64 && wide) {
         tc_rewrite rewrite = {.fold = 1, .channels = folded % 8 ? round_up(folded, 8) : 0};
         if (c->direction == TC_BACKWARD_DATA)
             add(rewrites, count, (tc_rewrite){.fold = 1, .channels = rewrite.channels, .swapped = 1});
@@ -149,11 +153,18 @@ static tc_status add_all_engines(const tc_graph *graph, const tc_conv *conv, var
     return status;
 }
 
+/* Mode B takes ten times as long as A; where A has much to say it says the same, and it does not know these. */
+static int asks_mode_b(const tc_conv *conv, const variant *v)
+{
+    return v->count < ENOUGH && conv->groups == 1 && conv->spatial_rank < 3 &&
+           all_equal(conv->dilation, conv->spatial_rank, 1);
+}
+
 /* The plain convolution is asked about in full; of the others, only what the quick mode thinks best. */
 static tc_status fill(const tc_graph *graph, const tc_conv *conv, int plain, tc_suggestion *scratch, variant *v)
 {
     tc_status status = ask(graph, conv, CUDNN_HEUR_MODE_A, scratch, v);
-    if (status == TC_OK && plain)
+    if (status == TC_OK && plain && asks_mode_b(conv, v))
         status = ask(graph, conv, CUDNN_HEUR_MODE_B, scratch, v);
     if (status == TC_OK && (plain || v->count == 0))
         status = ask(graph, conv, CUDNN_HEUR_MODE_FALLBACK, scratch, v);

@@ -85,10 +85,15 @@ tc_status tc_graph_suggest(const tc_graph *graph, int mode, tc_suggestion *sugge
     *count = 0;
     cudnnBackendDescriptor_t heuristics = query(&b, graph, mode);
     int nothing = b.status != CUDNN_STATUS_SUCCESS;
+    int64_t available = tc_build_get(&b, heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0,
+                                     NULL);
+    if (wanted > available)
+        wanted = available;
     for (int64_t i = 0; i < wanted; i++)
         configs[i] = tc_build_create(&b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    int64_t given = tc_build_get(&b, heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                 wanted, configs);
+    int64_t given = wanted > 0 ? tc_build_get(&b, heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, wanted, configs)
+                               : 0;
     for (int64_t i = 0; i < given && i < wanted && b.status == CUDNN_STATUS_SUCCESS; i++) {
         read_config(&b, configs[i], &suggestions[*count]);
         *count += b.status == CUDNN_STATUS_SUCCESS;

@@ -1,0 +1,471 @@
+"""What the cuDNN engine does on the mock driver. Each function is one test; see test_cudnn_engine.py."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from device_run import Device, HostMemory
+from engines.conv_cases import CASES
+from reference import expect, random_operands
+
+from keras_tunedconv.core import engines, errors, registry
+from keras_tunedconv.core.config import config
+from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor
+from keras_tunedconv.core.errors import check
+from keras_tunedconv.core.library import ffi, lib
+
+PLAIN = CASES["plain"].descriptor()
+
+
+def raises(kind: type[BaseException], *parts: str, call: Callable[[], Any]) -> str:
+    """The message of the exception that a call must raise, which must hold all of `parts`."""
+    try:
+        call()
+    except kind as error:
+        message = str(error)
+        assert all(part in message for part in parts), (parts, message)
+        return message
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def run(
+    descriptor: ConvDescriptor, algorithm: str | None = None, device: Device | None = None, repeats: int = 0
+) -> np.ndarray:
+    """A checked run on random operands."""
+    x, w, y = random_operands(descriptor)
+    output, _ = (device or Device(HostMemory())).run(descriptor, x, w, y, algorithm, repeats)
+    expect(descriptor, x, w, y).check(output)
+    return output
+
+
+def rewriting(name: str) -> str:
+    return name.partition("/")[2]
+
+
+def by_rewriting(descriptor: ConvDescriptor) -> dict[str, str]:
+    """A candidate that works for each rewriting, of an engine that needs a workspace where there is one."""
+    names = [name for name in engines.candidates(descriptor, "cuda") if not name.startswith("cudnn:eng5")]
+    return {rewriting(name): name for name in reversed(names) if not name.startswith("cudnn:eng4")}
+
+
+# ---- opening -------------------------------------------------------------------------------------
+
+
+def check_opening_says_which_copy_was_taken_and_why(mock: Any) -> None:
+    assert engines.describe("cudnn") == f"cuDNN 9.28.0, {mock.cudnn_path} (loaded by the process before)"
+
+
+def check_other_versions_are_refused_with_the_reason(mock: Any) -> None:
+    mock.close()
+    for version, text in ((8907, "cuDNN 8.9.7"), (100000, "cuDNN 10.0.0")):
+        mock.set_cudnn(version=version)
+        raises(
+            errors.UnavailableError,
+            f"is {text}, and a 9.x is needed",
+            "pip install nvidia-cudnn-cu12",
+            call=lambda: engines.open_engine("cudnn", [mock.cudnn_path]),
+        )
+
+
+def check_a_library_for_a_newer_cuda_than_the_driver_is_refused(mock: Any) -> None:
+    mock.close()
+    mock.set_cudnn(cudart=13000)
+    mock.set_cuda(driver=12040)
+    raises(
+        errors.UnavailableError,
+        "is built for CUDA 13, and the driver supports up to CUDA 12.4",
+        call=lambda: engines.open_engine("cudnn", [mock.cudnn_path]),
+    )
+
+
+def check_files_that_are_not_cudnn_are_passed_over(mock: Any) -> None:
+    mock.close()
+    mock.set_cudnn(version=8907)  # the copy in the process will not do either
+    missing, other = Path("/nowhere/libcudnn.so.9"), mock.folder / "libcuda.so.1"
+    message = raises(
+        errors.UnavailableError, call=lambda: engines.open_engine("cudnn", [missing, other, mock.cudnn_path])
+    )
+    assert message.index("/nowhere/libcudnn.so.9") < message.index("libcuda.so.1: is not cuDNN")
+
+
+def check_no_gpu_is_one_clear_line(mock: Any) -> None:
+    mock.close()
+    mock.set_cuda(devices=0)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    message = raises(
+        errors.UnavailableError,
+        "shows no GPU to this process",
+        call=lambda: engines.open_engine("cudnn", [mock.cudnn_path]),
+    )
+    assert "\n" not in message
+    mock.set_cuda(devices=1, failing="cuInit=803")
+    raises(
+        errors.UnavailableError,
+        "starting the NVIDIA driver",
+        "(803)",
+        call=lambda: engines.open_engine("cudnn", [mock.cudnn_path]),
+    )
+
+
+def check_closing_leaves_nothing_behind(mock: Any) -> None:
+    run(PLAIN, engines.candidates(PLAIN, "cuda")[0])
+    registry.clear()
+    assert mock.count("handles") > 0
+    assert mock.count("plans") == 0
+    mock.close()
+    assert mock.count("handles") == 0
+    engines.open_engine("cudnn", [mock.cudnn_path])
+    run(PLAIN, engines.candidates(PLAIN, "cuda")[0])
+
+
+# ---- environments and devices --------------------------------------------------------------------
+
+
+def check_the_environment_names_device_and_library(mock: Any) -> None:
+    assert engines.environment("cuda", 0) == (
+        "engine=cudnn;version=9.28;device=Mock GPU  model A;sm=9.0;multiprocessors=10"
+    )
+    assert engines.environment("cuda", 1) == (
+        "engine=cudnn;version=9.28;device=Mock GPU  model B;sm=9.0;multiprocessors=11"
+    )
+    raises(errors.InvalidArgumentError, "no GPU 2", call=lambda: engines.environment("cuda", 2))
+    raises(errors.InvalidArgumentError, call=lambda: engines.environment("cuda", -1))
+    raises(errors.InvalidArgumentError, call=lambda: engines.environment("cuda", 64))
+
+
+def check_devices_share_nothing(mock: Any) -> None:
+    name = next(n for n in engines.candidates(CASES["stem"].descriptor(), "cuda") if "fold" in n)
+    for ordinal in (0, 1, 0, 1):  # the mock refuses handles, events and kernels of another device
+        run(CASES["stem"].descriptor(), name, Device(HostMemory(), ordinal), repeats=2)
+    assert mock.count("handles") == 2
+
+
+def check_contexts_are_left_as_they_were(mock: Any) -> None:
+    run(PLAIN, "cudnn:eng0", repeats=1)
+    raises(errors.EngineFailureError, call=lambda: run(PLAIN, "cudnn:eng5"))
+    raises(errors.NotFoundError, call=lambda: run(PLAIN, "cudnn:eng4"))
+    mock.set_cuda(failing="cuEventSynchronize=719")
+    raises(errors.DeviceFailureError, call=lambda: run(PLAIN, "cudnn:eng0", repeats=1))
+    assert mock.depth == 0
+
+
+def check_threads_run_one_plan_at_once(mock: Any) -> None:
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(5):
+                run(PLAIN)
+        except BaseException as error:
+            failures.append(error)
+
+    with config.override(tune=False):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures
+    assert 1 <= mock.count("handles") <= 4
+
+
+# ---- candidates and their names ------------------------------------------------------------------
+
+
+def check_the_default_is_the_first_that_the_heuristics_suggest(mock: Any) -> None:
+    names = engines.candidates(PLAIN, "cuda")
+    plain = [name for name in names if not rewriting(name)]
+    # Mode A in its order, then what B and the fallback add; 3 converts inputs down and is left out.
+    assert plain == [
+        "cudnn:eng1:k2=1,k13=0",
+        "cudnn:eng1:k2=2,k13=0",
+        "cudnn:eng2",
+        "cudnn:eng0",
+        "cudnn:eng1:k2=3,k13=1",
+        "cudnn:eng4",
+        "cudnn:eng5",
+        "cudnn:eng6",
+    ]
+    assert len(set(names)) == len(names)
+
+
+def check_every_name_can_be_prepared_again(mock: Any) -> None:
+    for case in CASES.values():
+        for direction in DIRECTIONS:
+            descriptor = case.descriptor(direction)
+            for name in engines.candidates(descriptor, "cuda"):
+                try:
+                    run(descriptor, name)
+                except (errors.NotFoundError, errors.EngineFailureError):
+                    assert name.startswith(("cudnn:eng4", "cudnn:eng5")), name
+
+
+def check_a_name_that_is_none_of_the_candidates_is_a_clean_miss(mock: Any) -> None:
+    good = "cudnn:eng1:k2=1,k13=0"
+    run(PLAIN, good)
+    for name in (
+        "",
+        "cudnn",
+        "cudnn:eng",
+        "cudnn:eng-1",
+        "cudnn:eng7",
+        "cudnn:eng99999999999999999999",
+        "cudnn:eng01",
+        "cudnn:eng 1",
+        "cudnn:eng0:",
+        "cudnn:eng1:k2",
+        "cudnn:eng1:k2=",
+        "cudnn:eng1:k2=4",
+        "cudnn:eng1:k2=-1",
+        "cudnn:eng1:k2=1,k2=1",
+        "cudnn:eng1:k13=0,k2=1",
+        "cudnn:eng1:k2=+1",
+        "cudnn:eng1:k5=1",
+        "cudnn:eng0:k2=1",
+        "cudnn:eng0/",
+        "cudnn:eng0/fold",
+        "cudnn:eng0/channels=0",
+        "cudnn:eng0/channels=8",
+        "cudnn:eng0/channels=1000000000",
+        "cudnn:eng0/channels=-8",
+        "cudnn:eng0/layout=channels-last",
+        "cudnn:eng0/swapped/swapped",
+        "cudnn:eng0/swapped/channels=12",
+        "cudnn:eng0\n",
+        "onednn:jit:uni",
+        good + "," + ",".join(f"k{i}=0" for i in range(14, 50)),
+    ):
+        raises(errors.NotFoundError, call=lambda name=name: run(PLAIN, name))
+    assert mock.depth == 0
+    assert mock.count("plans") <= 1
+
+
+def check_engines_that_compute_otherwise_are_refused_by_name_too(mock: Any) -> None:
+    raises(errors.NotFoundError, call=lambda: run(PLAIN, "cudnn:eng3"))
+    strict = CASES["plain"].descriptor(allow_tf32=False)
+    assert engines.candidates(strict, "cuda") == ["cudnn:eng0", "cudnn:eng6"]
+    raises(errors.NotFoundError, call=lambda: run(strict, "cudnn:eng1:k2=1,k13=0"))
+    half = CASES["plain"].descriptor(dtype="float16", allow_tf32=False)
+    assert "cudnn:eng1:k2=1,k13=0" in engines.candidates(half, "cuda")
+    deterministic = CASES["plain"].descriptor(deterministic=True)
+    assert "cudnn:eng2" not in engines.candidates(deterministic, "cuda")
+    raises(errors.NotFoundError, call=lambda: run(deterministic, "cudnn:eng2"))
+
+
+def check_silent_heuristics_leave_the_engines_by_number(mock: Any) -> None:
+    mock.set_cudnn(silent_heuristics=1)
+    names = engines.candidates(PLAIN, "cuda")
+    assert [n for n in names if not rewriting(n)] == [f"cudnn:eng{i}" for i in (0, 1, 2, 4, 5, 6)]
+
+
+def check_sizes_beyond_32_bits_are_unsupported(mock: Any) -> None:
+    huge = CASES["pointwise"].descriptor()
+    size = 2**31
+    huge = ConvDescriptor(**{**vars(huge), "x_dims": (1, 4, size, 1), "y_dims": (1, 10, size, 1)})
+    raises(errors.UnsupportedError, call=lambda: engines.candidates(huge, "cuda"))
+
+
+# ---- rewritings ----------------------------------------------------------------------------------
+
+
+def check_which_rewritings_are_tried(mock: Any) -> None:
+    def tried(case: str, direction: str, **options: Any) -> set[str]:
+        return set(by_rewriting(CASES[case].descriptor(direction, **options)))
+
+    assert tried("plain", "forward") == {""}
+    assert tried("plain", "backward_data") == {"", "swapped"}
+    assert tried("plain", "forward", layout="channels_first") == {"", "layout=channels-last"}
+    assert tried("stem", "forward") == {"", "fold/channels=16", "channels=8", "channels=4"}
+    assert tried("stem", "backward_data") == {
+        "", "fold/channels=16", "fold/channels=16/swapped", "channels=8", "channels=4"
+    }  # fmt: skip
+    assert tried("stem", "forward", allow_tf32=False) == {""}
+    assert tried("pointwise", "backward_filter", filter_layout="oihw") == {"", "channels=8"}
+    assert tried("pointwise", "backward_filter") == {"", "channels=8", "swapped"}
+    assert tried("strided_pointwise", "forward") == {"", "channels=8"}
+    assert tried("depthwise", "backward_data") == {"", "layout=channels-first", "swapped"}
+
+
+def check_pointwise_filters_of_keras_need_no_conversion_when_swapped(mock: Any) -> None:
+    for direction in DIRECTIONS:
+        descriptor = CASES["pointwise"].descriptor(direction)
+        names = by_rewriting(descriptor)
+        before = mock.launches
+        run(descriptor, names["swapped"])
+        assert mock.launches == before
+        run(descriptor, names[""])
+        assert mock.launches == before + 1
+
+
+def _check_rewritings(options: Iterator[dict[str, str]], case: str) -> None:
+    for chosen in options:
+        descriptor = CASES[case].descriptor(**chosen)  # type: ignore[arg-type]
+        for name in by_rewriting(descriptor).values():
+            run(descriptor, name)
+
+
+def _all_options(**choices: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    for values in itertools.product(*choices.values()):
+        yield dict(zip(choices, values, strict=True))
+
+
+def _make_check(case: str) -> Callable[[Any], None]:
+    def check_rewritings(mock: Any) -> None:
+        layouts = ("channels_last", "channels_first")
+        filters = ("hwio", "oihw", "ohwi")
+        _check_rewritings(
+            _all_options(direction=DIRECTIONS, layout=layouts, filter_layout=filters), case
+        )  # in float32
+        dtypes = ("float16", "bfloat16", "float64")
+        _check_rewritings(_all_options(direction=DIRECTIONS, dtype=dtypes), case)
+
+    return check_rewritings
+
+
+for _case in CASES:
+    globals()[f"check_rewritings_of_{_case}"] = _make_check(_case)
+
+
+def check_a_tensor_larger_than_a_tile_and_a_chunk_is_converted_whole(mock: Any) -> None:
+    from engines.conv_cases import Case
+
+    wide = Case(2, 70, (5, 27), 67, (1, 1), ((0, 0), (0, 0)))
+    padded = Case(1, 13, (40, 9), 3, (3, 3), ((1, 1), (1, 1)))
+    for case, dtype in itertools.product((wide, padded), ("float16", "float32", "float64")):
+        for direction in DIRECTIONS:
+            for layout in ("channels_last", "channels_first"):
+                descriptor = case.descriptor(direction, dtype, layout)
+                for name in by_rewriting(descriptor).values():
+                    run(descriptor, name)
+
+
+# ---- running -------------------------------------------------------------------------------------
+
+
+def check_the_variant_pack_is_kept_while_addresses_are_the_same(mock: Any) -> None:
+    x, w, y = random_operands(PLAIN)
+    memory = HostMemory()
+    buffers = {name: memory.upload(array) for name, array in (("x", x), ("w", w), ("y", y))}
+    operands = ffi.new(
+        "tc_operands *", {name: ffi.cast("void *", memory.address(b)) for name, b in buffers.items()}
+    )
+    workspace = memory.allocate(1 << 16)
+
+    @ffi.callback("void *(void *, size_t)")
+    def allocate(_: Any, __: int) -> Any:
+        return ffi.cast("void *", memory.address(workspace))
+
+    context = ffi.new("tc_context *", {"device_kind": lib.TC_CUDA, "allocate": allocate})
+    before = mock.count("packs"), mock.count("executions")
+    with config.override(tune=False):
+        for _ in range(5):
+            check(lib.tc_convolve(PLAIN.to_c(), context, operands))
+    assert mock.count("executions") == before[1] + 5
+    assert mock.count("packs") == before[0] + 1
+
+
+def check_misaligned_tensors_are_refused(mock: Any) -> None:
+    class Shifted(HostMemory):
+        def upload(self, array: np.ndarray) -> np.ndarray:
+            return super().upload(array)[4:]
+
+    raises(
+        errors.InvalidArgumentError,
+        "a multiple of 16 bytes",
+        "forward|",
+        call=lambda: run(PLAIN, "cudnn:eng0", Device(Shifted())),
+    )
+
+
+def check_running_out_of_memory_is_told_apart(mock: Any) -> None:
+    name = "cudnn:eng1:k2=1,k13=0"
+    raises(errors.OutOfMemoryError, call=lambda: run(PLAIN, name, Device(HostMemory(), limit=100)))
+    mock.set_cudnn(fail_plan=4004)
+    raises(errors.OutOfMemoryError, call=lambda: run(PLAIN, name))
+    mock.set_cudnn(fail_plan=0, fail_create=4003)
+    raises(errors.OutOfMemoryError, call=lambda: run(PLAIN, name, Device(HostMemory(), 1)))
+    mock.set_cudnn(fail_create=0)
+    run(PLAIN, name)
+
+
+def check_failures_name_algorithm_key_and_status(mock: Any) -> None:
+    raises(
+        errors.EngineFailureError,
+        "cudnn:eng5",
+        PLAIN.key,
+        "CUDNN_STATUS_EXECUTION_FAILED (5000)",
+        "as the test asked for",
+        call=lambda: run(PLAIN, "cudnn:eng5"),
+    )
+    mock.set_cuda(failing="cuStreamQuery=700")
+    raises(
+        errors.DeviceFailureError,
+        "CUDA_ERROR_ILLEGAL_ADDRESS (700)",
+        "must be restarted",
+        call=lambda: run(PLAIN, "cudnn:eng5"),
+    )
+    for function, code, kind in (
+        ("cuLaunchKernel", 1, errors.EngineFailureError),
+        ("cuLaunchKernel", 716, errors.DeviceFailureError),
+        ("cuModuleLoadData", 2, errors.OutOfMemoryError),
+        ("cuCtxGetCurrent", 4, errors.DeviceFailureError),
+        ("cuEventRecord", 1, errors.EngineFailureError),
+    ):
+        mock.reset()
+        mock.set_cuda(failing=f"{function}={code}")
+        raises(kind, f"({code})", call=lambda: run(PLAIN, "cudnn:eng0", repeats=1))
+
+
+def check_a_broken_plan_builder_is_an_engine_failure(mock: Any) -> None:
+    mock.set_cudnn(fail_plan=4000)
+    raises(errors.EngineFailureError, "(4000)", call=lambda: run(PLAIN, "cudnn:eng0"))
+
+
+# ---- through registry and tuner ------------------------------------------------------------------
+
+
+@contextmanager
+def tuning(**settings: Any) -> Iterator[None]:
+    with config.override(tune=True, key_budget=20.0, process_budget=100.0, **settings):
+        yield
+
+
+def check_a_search_measures_and_keeps_a_right_answer(mock: Any) -> None:
+    with tuning(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            run(PLAIN)
+    assert registry.stats()["measured"] == 1
+    (record,), _ = registry.collect()
+    assert record.environment == engines.environment("cuda", 0)
+    assert record.algorithm in engines.candidates(PLAIN, "cuda")
+    assert not record.algorithm.startswith(("cudnn:eng4", "cudnn:eng5"))
+    assert mock.count("plans") >= 1
+    with tuning():
+        run(PLAIN, device=Device(HostMemory(), 1))
+    assert registry.stats()["measured"] == 2
+
+
+def check_nothing_is_measured_while_a_stream_is_captured(mock: Any) -> None:
+    mock.set_cuda(capturing=1)
+    with tuning():
+        run(PLAIN)
+        assert registry.stats()["measured"] == 0
+        assert registry.stats()["defaults"] == 1
+        mock.set_cuda(capturing=0, failing="cuStreamIsCapturing=906")  # the legacy stream beside a capture
+        run(PLAIN)
+        assert registry.stats()["measured"] == 0
+
+
+def check_a_lost_device_is_not_swallowed(mock: Any) -> None:
+    with tuning():
+        mock.set_cuda(failing="cuEventSynchronize=719")
+        raises(errors.DeviceFailureError, "(719)", call=lambda: run(PLAIN))
