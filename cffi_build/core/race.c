@@ -155,6 +155,27 @@ void tc_race_begin(tc_race *race, const tc_search *search)
         race->total--;
 }
 
+int tc_race_is_over(const tc_race *race, double seconds)
+{
+    return tc_clock() + seconds > race->deadline;
+}
+
+static double wall_of_sample(const tc_lane *lane)
+{
+    return lane->wall * lane->runs;
+}
+
+double tc_race_wall_to_end(const tc_race *race)
+{
+    double wall = race->lanes[0].wall;
+    if (race->count == 1)
+        return wall;
+    for (size_t i = 0; i < race->count; i++)
+        if (!race->lanes[i].out)
+            wall += wall_of_sample(&race->lanes[i]);
+    return wall;
+}
+
 tc_status tc_race_poison(tc_race *race)
 {
     race->last = NULL;

@@ -59,6 +59,20 @@ void tc_lane_summarise(tc_lane *lane);
 /* Makes the sampled places of the output NaN. */
 tc_status tc_race_poison(tc_race *race);
 
+/* Whether a step of so many seconds would end after the deadline. */
+int tc_race_is_over(const tc_race *race, double seconds);
+/* Seconds of a round of all lanes, if there is more than one, and of the winner's last run. */
+double tc_race_wall_to_end(const tc_race *race);
+
+/* ---- finals.c -------------------------------------------------------------------------------------------- */
+/* Measures all lanes in rounds until time is up or the noise no longer hides who is ahead. */
+tc_status tc_race_run_finals(tc_race *race);
+/* Leaves the winner's numbers in the output; one that fails only now makes way for the next. */
+tc_status tc_race_run_winner(tc_race *race, tc_lane **winner);
+/* The fastest beside the winner, the default included; NULL when there is none. */
+const tc_lane *tc_race_next_best(const tc_race *race, const tc_lane *winner);
+
+/* ---- begin and end ------------------------------------------------------------------------------------------ */
 void tc_race_begin(tc_race *race, const tc_search *search);
 /* Closes every lane but `keep` (NULL: all), and gives the workspace back. */
 void tc_race_end(tc_race *race, const tc_lane *keep);

@@ -121,7 +121,7 @@ static void warn_of_replacement(const replacement *wanted, const char *reason)
 
 static tc_status replace(replacement *wanted, tc_status status)
 {
-    char reason[TC_MESSAGE_SIZE / 2];
+    char reason[TC_MESSAGE_SIZE / 3];
     snprintf(reason, sizeof reason, "%s", tc_last_error());
     const tc_engine *engines[TC_MAX_ENGINES];
     size_t count = tc_engines_of(wanted->entry->device_kind, engines);

@@ -1,8 +1,7 @@
 /*
  * Measuring the candidates of one descriptor: the default first, then each candidate once or twice
- * (screening), then those that are left in rounds, side by side with the default, so that whatever slows
- * the device down in between slows them all. Each step is foreseen from the ones before and left out when
- * it would not end before the deadline.
+ * (screening), then those that are left in the finals (finals.c). Each step is foreseen from the ones
+ * before and left out when it would not end before the deadline.
  */
 #include "tuner.h"
 
@@ -19,15 +18,6 @@ static const double SHORTEST_SAMPLE = 100e-6;
 static const double MOST_RUNS = 1000;
 /* A first run up to this long may owe it to loading code, so a second one decides. */
 static const double COLD_START = 0.05;
-/* After the first rounds, what was never within this of the best is dropped. */
-static const double HOPELESS = 1.25;
-/* Rounds go on to this many times the minimum while the noise hides a winner. */
-enum { PATIENCE = 3 };
-
-static int is_over(const tc_race *race, double seconds)
-{
-    return tc_clock() + seconds > race->deadline;
-}
 
 /* ---- the baseline -------------------------------------------------------------------------------------- */
 
@@ -48,7 +38,7 @@ static tc_status time_baseline(tc_race *race, tc_lane *lane)
     tc_status status = tc_lane_time(race, lane, 1, &lane->estimate);
     if (status == TC_OK && race->config.verify)
         status = tc_samples_take_reference(&race->samples);
-    if (status != TC_OK || is_last_resort(lane) || is_over(race, 10 * lane->wall))
+    if (status != TC_OK || is_last_resort(lane) || tc_race_is_over(race, 10 * lane->wall))
         return status;
     status = tc_lane_time(race, lane, 1, &second);
     lane->estimate = fmin(lane->estimate, second);
@@ -88,23 +78,6 @@ static double best_estimate(const tc_race *race)
     return best;
 }
 
-static double wall_of_sample(const tc_lane *lane)
-{
-    return lane->wall * lane->runs;
-}
-
-/* A round of all lanes, if there is more than one, and the winner's last run. */
-static double wall_to_end(const tc_race *race)
-{
-    double wall = race->lanes[0].wall;
-    if (race->count == 1)
-        return wall;
-    for (size_t i = 0; i < race->count; i++)
-        if (!race->lanes[i].out)
-            wall += wall_of_sample(&race->lanes[i]);
-    return wall;
-}
-
 static void remove_lane(tc_race *race, size_t at)
 {
     tc_lane_close(race, &race->lanes[at]);
@@ -141,7 +114,7 @@ static tc_status try_lane(tc_race *race, tc_lane *lane)
         status = tc_lane_time(race, lane, 1, &lane->estimate);
     if (status == TC_OK && race->config.verify)
         status = tc_samples_compare(&race->samples);
-    if (status == TC_OK && (lane->estimate <= limit || lane->wall <= COLD_START) && !is_over(race, lane->wall)) {
+    if (status == TC_OK && (lane->estimate <= limit || lane->wall <= COLD_START) && !tc_race_is_over(race, lane->wall)) {
         status = tc_lane_time(race, lane, 1, &second);
         lane->estimate = fmin(lane->estimate, second);
     }
@@ -173,7 +146,7 @@ static tc_status screen(tc_race *race, size_t order)
  */
 static int has_time_to_screen(const tc_race *race, int is_first)
 {
-    double end = tc_clock() + 1.2 * race->screening + wall_to_end(race);
+    double end = tc_clock() + 1.2 * race->screening + tc_race_wall_to_end(race);
     return end <= (is_first ? race->process_deadline : race->deadline);
 }
 
@@ -202,159 +175,12 @@ static tc_status screen_all(tc_race *race)
     return status;
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------------------- */
-
-static tc_status sample(tc_race *race, tc_lane *lane)
-{
-    double seconds;
-    tc_status status = tc_lane_time(race, lane, lane->runs, &seconds);
-    if (status == TC_OK)
-        lane->samples[lane->count++] = seconds;
-    else if (lane != &race->lanes[0])
-        lane->out = 1;
-    return status;
-}
-
-static tc_status run_round(tc_race *race, size_t round)
-{
-    tc_status status = sample(race, &race->lanes[0]);
-    size_t others = race->count - 1;
-    for (size_t i = 0; i < others && status == TC_OK; i++) { /* each starts a round in its turn */
-        tc_lane *lane = &race->lanes[1 + (i + round) % others];
-        if (!lane->out && sample(race, lane) == TC_DEVICE_FAILURE)
-            status = TC_DEVICE_FAILURE;
-    }
-    for (size_t i = 0; i < race->count; i++)
-        if (!race->lanes[i].out)
-            tc_lane_summarise(&race->lanes[i]);
-    return status;
-}
-
-static double shortest(const tc_lane *lane)
-{
-    double least = INFINITY;
-    for (size_t i = 0; i < lane->count; i++)
-        least = fmin(least, lane->samples[i]);
-    return least;
-}
-
-static void drop_hopeless(tc_race *race)
-{
-    double best = INFINITY;
-    for (size_t i = 0; i < race->count; i++)
-        if (!race->lanes[i].out)
-            best = fmin(best, race->lanes[i].median);
-    for (size_t i = 1; i < race->count; i++)
-        if (shortest(&race->lanes[i]) > HOPELESS * best)
-            race->lanes[i].out = 1;
-}
-
-static double noise(const tc_lane *a, const tc_lane *b)
-{
-    return sqrt(a->uncertainty * a->uncertainty + b->uncertainty * b->uncertainty);
-}
-
-/* Whether some lane is ahead of the baseline by the margin, but not yet beyond the noise. */
-static int is_undecided(const tc_race *race)
-{
-    const tc_lane *baseline = &race->lanes[0];
-    for (size_t i = 1; i < race->count; i++) {
-        const tc_lane *lane = &race->lanes[i];
-        double lead = baseline->median - lane->median;
-        if (!lane->out && lead > race->config.margin * baseline->median && lead <= noise(baseline, lane))
-            return 1;
-    }
-    return 0;
-}
-
-static tc_status run_rounds(tc_race *race)
-{
-    size_t minimum = (size_t)race->config.minimum_runs, most = PATIENCE * minimum;
-    for (size_t i = 0; i < race->count; i++) {
-        race->lanes[i].samples = malloc(most * sizeof(double));
-        if (!race->lanes[i].samples)
-            return tc_fail(TC_OUT_OF_MEMORY, "no memory for the samples of a candidate");
-        tc_lane_summarise(&race->lanes[i]);
-    }
-    tc_status status = TC_OK;
-    for (size_t round = 0; round < most && status == TC_OK; round++) {
-        if (is_over(race, wall_to_end(race)) || (round >= minimum && !is_undecided(race)))
-            break;
-        status = run_round(race, round);
-        if (round >= 1)
-            drop_hopeless(race);
-    }
-    return status;
-}
-
-/* ---- the decision ------------------------------------------------------------------------------------------ */
-
-static int beats_baseline(const tc_race *race, const tc_lane *lane)
-{
-    const tc_lane *baseline = &race->lanes[0];
-    double lead = baseline->median - lane->median;
-    return lead > fmax(race->config.margin * baseline->median, noise(baseline, lane));
-}
-
-/* Of two that the noise does not tell apart: deterministic, then less workspace, then the engine's order. */
-static int is_preferred(const tc_lane *lane, const tc_lane *over)
-{
-    uint32_t deterministic = lane->candidate->flags & TC_CANDIDATE_DETERMINISTIC;
-    if (deterministic != (over->candidate->flags & TC_CANDIDATE_DETERMINISTIC))
-        return deterministic != 0;
-    if (lane->workspace != over->workspace)
-        return lane->workspace < over->workspace;
-    return lane->order < over->order;
-}
-
-/* The baseline, unless others beat it; of those the fastest or one as good. */
-static tc_lane *decide(tc_race *race)
-{
-    tc_lane *fastest = NULL;
-    for (size_t i = 1; i < race->count; i++) {
-        tc_lane *lane = &race->lanes[i];
-        if (!lane->out && beats_baseline(race, lane) && (!fastest || lane->median < fastest->median))
-            fastest = lane;
-    }
-    if (!fastest)
-        return &race->lanes[0];
-    tc_lane *winner = fastest;
-    for (size_t i = 1; i < race->count; i++) {
-        tc_lane *lane = &race->lanes[i];
-        int as_good = lane->median - fastest->median <= noise(fastest, lane);
-        if (!lane->out && as_good && beats_baseline(race, lane) && is_preferred(lane, winner))
-            winner = lane;
-    }
-    return winner;
-}
-
-static const tc_lane *next_best(const tc_race *race, const tc_lane *winner)
-{
-    const tc_lane *next = NULL;
-    for (size_t i = 0; i < race->count; i++) {
-        const tc_lane *lane = &race->lanes[i];
-        if (lane != winner && !lane->out && (!next || lane->median < next->median))
-            next = lane;
-    }
-    return next;
-}
-
-/* The last run leaves the winner's numbers in the output; one that fails only now makes way for the next. */
-static tc_status run_winner(tc_race *race, tc_lane **winner)
-{
-    for (;;) {
-        *winner = decide(race);
-        tc_status status = tc_lane_run(race, *winner);
-        if (status == TC_OK || status == TC_DEVICE_FAILURE || *winner == &race->lanes[0])
-            return status;
-        (*winner)->out = 1;
-    }
-}
+/* ---- the record ---------------------------------------------------------------------------------------------- */
 
 static void fill_record(const tc_race *race, const tc_lane *winner, tc_record *record)
 {
     const tc_search *search = race->search;
-    const tc_lane *runner_up = next_best(race, winner);
+    const tc_lane *runner_up = tc_race_next_best(race, winner);
     *record = (tc_record){
         .workspace_bytes = (int64_t)winner->workspace,
         .created = (int64_t)time(NULL),
@@ -386,8 +212,8 @@ static tc_status run_race(tc_race *race, tc_lane **winner, int *decided)
         return TC_OK;
     status = screen_all(race);
     if (status == TC_OK)
-        status = run_rounds(race);
-    return status == TC_OK ? run_winner(race, winner) : status;
+        status = tc_race_run_finals(race);
+    return status == TC_OK ? tc_race_run_winner(race, winner) : status;
 }
 
 tc_status tc_tune(const tc_search *search, tc_result *result)
