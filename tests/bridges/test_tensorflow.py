@@ -23,7 +23,7 @@ import keras
 import tensorflow as tf
 
 from keras_tunedconv.bridges import fallback
-from keras_tunedconv.bridges.tensorflow import convolution, library, operations
+from keras_tunedconv.bridges.tensorflow import convolution, library, operations, placement
 from keras_tunedconv.bridges.tensorflow.compiler import BuildError
 
 CASES = {
@@ -393,6 +393,22 @@ def test_dtype_the_engine_lacks_is_told_once():
     assert warning.category is TuningWarning
     assert "float64" in str(warning.message)
     assert registry.stats()["fallbacks"] == 2
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_device_of_a_call_where_there_is_a_gpu(monkeypatch, graph):
+    monkeypatch.setattr(placement, "_has_gpu", lambda: True)
+    found = []
+
+    def call():
+        found.append(placement.device_of_call())
+        with tf.device("CPU:0"):
+            found.append(placement.device_of_call())
+        with tf.device("GPU:1"):
+            found.append(placement.device_of_call())
+
+    tf.function(call).get_concrete_function() if graph else call()
+    assert found == ["cuda", "cpu", "cuda"]
 
 
 def test_foreign_machines_are_left_to_keras(monkeypatch):

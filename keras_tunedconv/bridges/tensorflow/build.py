@@ -201,7 +201,7 @@ def _compile(recipe: Recipe, compiler: Compiler, cache: Path) -> Path:
         ) as folder,
         _progress(
             f"compiling its op for TensorFlow {tf.version.VERSION}. This happens once for each TensorFlow "
-            f"version and takes about 40 to 60 s on two cores; the library is kept in {cache}"
+            f"version and takes about 40 to 60 s on two cores and 2 GB of memory; it is kept in {cache}"
         ),
     ):
         library, left_out = compile_library(
