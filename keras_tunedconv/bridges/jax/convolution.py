@@ -13,7 +13,7 @@ import keras
 from jax.sharding import AxisType
 
 from keras_tunedconv.bridges.fallback import note_fallback
-from keras_tunedconv.bridges.jax.explicit import is_explicit, on_each_part, part_shape, splits_only_images
+from keras_tunedconv.bridges.jax.batch_split import known_batch_split
 from keras_tunedconv.bridges.jax.primitive import bind
 from keras_tunedconv.bridges.jax.targets import current_platform, ensure_ready, usable
 from keras_tunedconv.core.descriptor import (
@@ -58,12 +58,12 @@ def convolution(
     inputs = keras.ops.convert_to_tensor(inputs, dtype=kernel.dtype)
     precision = jax.config.jax_default_matmul_precision
     known_precision = precision in _TF32_PRECISIONS or precision in _EXACT_PRECISIONS
-    explicit = is_explicit(inputs) and splits_only_images(inputs, kernel)
-    if not known_precision or not all(_is_plain(array, explicit) for array in (inputs, kernel)):
+    split = known_batch_split(inputs, kernel)
+    if not known_precision or not all(_is_plain(array, split is not None) for array in (inputs, kernel)):
         return None
     platform = current_platform(inputs)
     descriptor = _describe(
-        part_shape(inputs) if explicit else inputs.shape,
+        split.part_shape(inputs) if split else inputs.shape,
         kernel.shape,
         kernel.dtype.name,
         _hashable(strides),
@@ -79,16 +79,16 @@ def convolution(
     def convolve(inputs: Any, kernel: Any) -> Any:
         return bind(descriptor, *_varying_alike(inputs, kernel))
 
-    return on_each_part(convolve, inputs, kernel) if explicit else convolve(inputs, kernel)
+    return split.on_each_part(convolve, inputs, kernel) if split else convolve(inputs, kernel)
 
 
-def _is_plain(array: Any, explicit: bool) -> bool:
+def _is_plain(array: Any, split_is_known: bool) -> bool:
     """Whether shape and sharding are of the kind that the primitive's rules cover."""
     if not all(isinstance(size, int) and size > 0 for size in array.shape):
         return False
     types = set(jax.typeof(array).sharding.mesh.axis_types)
     # Where some axes are manual and others are not, there is no partitioning a custom call.
-    return explicit or types <= {AxisType.Auto} or types == {AxisType.Manual}
+    return split_is_known or types <= {AxisType.Auto} or types == {AxisType.Manual}
 
 
 def _hashable(value: int | Sequence[int]) -> int | tuple[int, ...]:

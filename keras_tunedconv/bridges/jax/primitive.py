@@ -8,6 +8,7 @@ from typing import Any
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType
 
 from keras_tunedconv.bridges.jax.batching import batch
 from keras_tunedconv.bridges.jax.partitioning import devices_marker, partitioned
@@ -30,7 +31,9 @@ def bind(descriptor: ConvDescriptor, lhs: Any, rhs: Any) -> Any:
     Returns:
         y, dx or dw.
     """
-    return convolution_p.bind(lhs, rhs, descriptor=descriptor, devices=devices_marker())
+    # Where all axes of a mesh are manual, this is one device's part and there is nothing left to split.
+    manual = set(jax.typeof(lhs).sharding.mesh.axis_types) == {AxisType.Manual}
+    return convolution_p.bind(lhs, rhs, descriptor=descriptor, devices=None if manual else devices_marker())
 
 
 def _abstract_eval(lhs: Any, rhs: Any, *, descriptor: ConvDescriptor, **_: Any) -> Any:

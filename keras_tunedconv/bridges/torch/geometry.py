@@ -26,7 +26,7 @@ def geometry_text(
     strides: Sequence[int], dilation_rate: Sequence[int], padding: str, data_format: str
 ) -> str:
     """E.g. `"2,2|1,1|same|channels_last"`: strides, dilations, padding, layout."""
-    axes = ",".join([str(s) for s in strides]), ",".join([str(d) for d in dilation_rate])
+    axes = [",".join([f"{int(size)}" for size in sizes]) for sizes in (strides, dilation_rate)]
     return f"{axes[0]}|{axes[1]}|{padding}|{data_format}"
 
 
