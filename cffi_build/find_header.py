@@ -1,4 +1,4 @@
-"""Print the include folder of an installed distribution that holds a header: `find_header.py jaxlib a/b.h`."""
+"""Print the include folder of the distribution that holds a header: `find_header.py jaxlib a/b.h`."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, files
