@@ -113,6 +113,7 @@ typedef struct onednn_problem {
     tc_direction direction;
     onednn_tensor tensors[ONEDNN_OPERANDS];
     dnnl_dims_t strides, dilations, pad_before, pad_after;
+    int sees_padding_only; /* some position of the output meets no element of the input */
 } onednn_problem;
 
 /* Which layouts oneDNN may choose for itself: bit ONEDNN_X, ONEDNN_W, ONEDNN_Y. */

@@ -64,6 +64,19 @@ static void make_filter(const tc_conv *conv, onednn_tensor *tensor)
     }
 }
 
+/* Whether along this axis the filter meets no element of the input at some position of the output. */
+static int sees_padding_only(const tc_conv *conv, int axis)
+{
+    int64_t size = conv->x_dims[2 + axis], dilation = conv->dilation[axis];
+    for (int64_t i = 0; i < conv->y_dims[2 + axis]; i++) {
+        int64_t first = i * conv->stride[axis] - conv->pad_before[axis];
+        int64_t tap = first < 0 ? (dilation - 1 - first) / dilation : 0; /* the first not before the input */
+        if (tap >= conv->w_dims[2 + axis] || first + tap * dilation >= size)
+            return 1;
+    }
+    return 0;
+}
+
 tc_status onednn_problem_make(const tc_conv *conv, onednn_problem *problem)
 {
     memset(problem, 0, sizeof *problem);
@@ -81,6 +94,7 @@ tc_status onednn_problem_make(const tc_conv *conv, onednn_problem *problem)
         problem->dilations[i] = conv->dilation[i] - 1; /* oneDNN counts the gaps */
         problem->pad_before[i] = conv->pad_before[i];
         problem->pad_after[i] = conv->pad_after[i];
+        problem->sees_padding_only |= sees_padding_only(conv, i);
     }
     return TC_OK;
 }
