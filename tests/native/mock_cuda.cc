@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <immintrin.h>
 #include <ucontext.h>
 
 /* ---- CUDA C++ for the CPU -------------------------------------------------------------------------------- */
@@ -33,6 +34,28 @@ static void __syncthreads();
 #define __align__(n) alignas(n)
 #define __shared__ static
 #include "conversions.cu"
+
+__attribute__((target("f16c"))) static float half_to_float(uint16_t bits)
+{
+    return _cvtsh_ss(bits);
+}
+__attribute__((target("f16c"))) static uint16_t float_to_half(float value)
+{
+    return uint16_t(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT));
+}
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return bits;
+}
+static float float_of(uint32_t bits)
+{
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+#include "depthwise.cu"
 
 /* ---- settings -------------------------------------------------------------------------------------------- */
 
@@ -103,6 +126,14 @@ void call5(void (*f)(P, typename std::remove_const<typename std::remove_pointer<
     f(*(P *)a[0], *(T **)a[1], *(M *)a[2], *(uint32_t *)a[3], *(uint32_t *)a[4]);
 }
 
+template <typename T>
+void call_depthwise(void (*f)(const T *, const T *, T *, tc_depthwise_map), void **a)
+{
+    f(*(const T **)a[0], *(const T **)a[1], *(T **)a[2], *(tc_depthwise_map *)a[3]);
+}
+
+#define DEPTHWISE(NAME)                                                                        \
+    {"tc_depthwise_" #NAME, [](void **a) { call_depthwise(tc_depthwise_##NAME, a); }, true}
 #define OF_SIZE(BYTES)                                                                                               \
     {"tc_pack_activation_" #BYTES, [](void **a) { call5(tc_pack_activation_##BYTES, a); }, false},                    \
         {"tc_unpack_activation_" #BYTES, [](void **a) { call5(tc_unpack_activation_##BYTES, a); }, false},            \
@@ -118,6 +149,15 @@ const kernel KERNELS_BY_NAME[] = {
     OF_SIZE(8),
     {"tc_transpose_pairs_2", [](void **a) { call5(tc_transpose_pairs_2, a); }, true},
     {"tc_delay", [](void **) {}, false},
+    DEPTHWISE(f16_3),
+    DEPTHWISE(f16_5),
+    DEPTHWISE(f16_7),
+    DEPTHWISE(bf16_3),
+    DEPTHWISE(bf16_5),
+    DEPTHWISE(bf16_7),
+    DEPTHWISE(f32_3),
+    DEPTHWISE(f32_5),
+    DEPTHWISE(f32_7),
 };
 
 /* The threads of a block that synchronises, each on a stack of its own, in turn up to the next barrier. */

@@ -1,4 +1,4 @@
-/* Candidates: what cuDNN's heuristics suggest, for the convolution as it is and rewritten. */
+/* Candidates: what cuDNN's heuristics suggest, for the convolution as it is and rewritten, and the engine's own. */
 #include "candidates.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 /*
  * Plans are costly to build, so the order decides what a budget buys: the heuristics' favourites for the plain
- * convolution, then those of each rewriting, then the rest of both.
+ * convolution, the engine's own kernel, the favourites for each rewriting, then the rest of both.
  */
 enum {
     FIRST_PLAIN = 6,
@@ -209,13 +209,16 @@ static tc_status take(variant *v, int32_t layout, size_t most, tc_candidate_list
     return status;
 }
 
-static tc_status take_in_turn(variant *variants, int count, int32_t layout, tc_candidate_list *list)
+static tc_status take_in_turn(const tc_conv *conv, variant *variants, int count, tc_candidate_list *list)
 {
     static const size_t MOST[2][2] = {{FIRST_PLAIN, FIRST_REWRITTEN}, {MOST_PLAIN, MOST_REWRITTEN}};
     tc_status status = TC_OK;
     for (int round = 0; round < 2; round++)
-        for (int i = 0; status == TC_OK && i < count; i++)
-            status = take(&variants[i], layout, MOST[round][i > 0], list);
+        for (int i = 0; status == TC_OK && i < count; i++) {
+            status = take(&variants[i], conv->x_layout, MOST[round][i > 0], list);
+            if (status == TC_OK && round == 0 && i == 0 && tc_depthwise_fits(conv))
+                status = tc_candidate_add(list, tc_depthwise_name, TC_CANDIDATE_DETERMINISTIC);
+        }
     return status;
 }
 
@@ -235,7 +238,7 @@ tc_status tc_cudnn_candidates(const tc_cudnn_library *library, cudnnHandle_t han
         status = find(library, handle, conv, i == 0, memory, &variants[i]);
     }
     if (status == TC_OK)
-        status = take_in_turn(variants, count, conv->x_layout, list);
+        status = take_in_turn(conv, variants, count, list);
     free(memory);
     if (status == TC_OK && list->count == 0)
         return tc_fail(TC_UNSUPPORTED, "cuDNN %d.%d.%d has no algorithm for this convolution", library->major,

@@ -74,6 +74,7 @@ void tc_device_close(tc_device *device)
             free(timer);
         }
         tc_kernels_close(device->kernels);
+        tc_depthwise_close(device->depthwise);
         tc_device_leave(device, &scope);
     }
     if (device->primary)
@@ -188,6 +189,15 @@ tc_status tc_device_kernels(tc_device *device, const tc_kernels **kernels)
     pthread_mutex_lock(&device->lock);
     tc_status status = device->kernels ? TC_OK : tc_kernels_open(device->library, &device->kernels);
     *kernels = device->kernels;
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+tc_status tc_device_depthwise(tc_device *device, const tc_depthwise_kernels **kernels)
+{
+    pthread_mutex_lock(&device->lock);
+    tc_status status = device->depthwise ? TC_OK : tc_depthwise_open(device->library, &device->depthwise);
+    *kernels = device->depthwise;
     pthread_mutex_unlock(&device->lock);
     return status;
 }

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "depthwise.h"
 #include "kernels.h"
 
 enum { TC_CUDNN_MAX_DEVICES = 64 };
@@ -36,6 +37,7 @@ typedef struct tc_device {
     tc_cudnn_handle *handles;
     tc_timer *timers;
     tc_kernels *kernels;
+    tc_depthwise_kernels *depthwise;
 } tc_device;
 
 /* Knows the device; makes nothing on it yet beyond its primary context. */
@@ -61,6 +63,8 @@ void tc_device_give_handle(tc_device *device, tc_cudnn_handle *handle);
 
 /* The conversion kernels, loaded when first asked for; inside enter (relaxed) and leave. */
 tc_status tc_device_kernels(tc_device *device, const tc_kernels **kernels);
+/* Likewise the depthwise kernels. */
+tc_status tc_device_depthwise(tc_device *device, const tc_depthwise_kernels **kernels);
 
 /* Lends a pair of events; inside enter and leave. */
 tc_status tc_device_take_timer(tc_device *device, tc_timer **timer);

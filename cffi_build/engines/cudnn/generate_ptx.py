@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("conversions",)
+SOURCES = ("conversions", "depthwise")
 _PTX_VERSION, _PTX_TARGET = "6.3", "sm_70"
 
 

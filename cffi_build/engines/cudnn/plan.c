@@ -21,6 +21,7 @@ struct tc_plan {
     tc_problem problem;
     tc_execution execution;
     const tc_kernels *kernels;  /* NULL when nothing is converted */
+    const tc_depthwise_kernels *depthwise; /* in place of cuDNN; NULL otherwise */
     size_t places[OPERANDS];    /* of the converted tensors in the workspace, behind cuDNN's part */
     size_t workspace;
     /* cuDNN does not promise that one plan runs in two threads at once. */
@@ -87,6 +88,10 @@ static tc_status build(tc_plan *plan, const tc_algorithm *algorithm, cudnnHandle
 
 static tc_status make(tc_plan *plan)
 {
+    if (strcmp(plan->name, tc_depthwise_name) == 0)
+        return tc_depthwise_fits(&plan->conv)
+                   ? tc_device_depthwise(plan->device, &plan->depthwise)
+                   : tc_fail(TC_NOT_FOUND, "the depthwise kernels do not compute this convolution");
     tc_algorithm algorithm;
     tc_cudnn_handle *handle;
     tc_status status = tc_algorithm_parse(plan->name, plan->conv.x_layout, &algorithm);
@@ -256,6 +261,9 @@ static tc_status convert(const tc_plan *plan, int operand, CUstream stream, cons
 static tc_status enqueue(tc_plan *plan, CUstream stream, const addresses *a)
 {
     tc_status status = TC_OK;
+    if (plan->depthwise)
+        return tc_depthwise_run(plan->depthwise, &plan->conv, stream,
+                                &(tc_operands){a->caller[X], a->caller[W], a->caller[Y]});
     for (int operand = 0; operand < OPERANDS && status == TC_OK; operand++)
         if (operand != output_of(plan))
             status = convert(plan, operand, stream, a);

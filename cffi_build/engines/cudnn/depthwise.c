@@ -1,0 +1,129 @@
+/* Launching the kernels of depthwise.cu. */
+#include "depthwise.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "depthwise_ptx.h"
+#include "problem.h"
+
+const char tc_depthwise_name[] = "cuda:depthwise";
+
+static const int SIZES[TC_DEPTHWISE_KERNELS] = {3, 5, 7};
+static const int32_t DTYPES[TC_DEPTHWISE_DTYPES] = {TC_F16, TC_BF16, TC_F32};
+static const char *const DTYPE_NAMES[TC_DEPTHWISE_DTYPES] = {"f16", "bf16", "f32"};
+
+tc_status tc_depthwise_open(const tc_cudnn_library *library, tc_depthwise_kernels **kernels)
+{
+    tc_depthwise_kernels *made = calloc(1, sizeof *made);
+    if (!made)
+        return tc_fail(TC_OUT_OF_MEMORY, "no memory for the depthwise kernels");
+    made->library = library;
+    CUresult result = library->cuda.cuModuleLoadData(&made->module, tc_depthwise_ptx);
+    for (int d = 0; d < TC_DEPTHWISE_DTYPES; d++)
+        for (int k = 0; k < TC_DEPTHWISE_KERNELS && result == CUDA_SUCCESS; k++) {
+            char name[64];
+            snprintf(name, sizeof name, "tc_depthwise_%s_%d", DTYPE_NAMES[d], SIZES[k]);
+            result = library->cuda.cuModuleGetFunction(&made->functions[d][k], made->module, name);
+        }
+    if (result != CUDA_SUCCESS) {
+        tc_depthwise_close(made);
+        return tc_cuda_fail(library, result, "loading the depthwise kernels");
+    }
+    *kernels = made;
+    return TC_OK;
+}
+
+void tc_depthwise_close(tc_depthwise_kernels *kernels)
+{
+    if (kernels && kernels->module)
+        kernels->library->cuda.cuModuleUnload(kernels->module);
+    free(kernels);
+}
+
+/* Place in the tables above; -1: there is none. */
+static int kernel_place(const tc_conv *conv)
+{
+    for (int k = 0; k < TC_DEPTHWISE_KERNELS; k++)
+        if (conv->w_dims[2] == SIZES[k] && conv->w_dims[3] == SIZES[k])
+            return k;
+    return -1;
+}
+
+static int dtype_place(const tc_conv *conv)
+{
+    for (int d = 0; d < TC_DEPTHWISE_DTYPES; d++)
+        if (conv->x_dtype == DTYPES[d] && conv->w_dtype == DTYPES[d] && conv->y_dtype == DTYPES[d])
+            return d;
+    return -1;
+}
+
+/* The largest number of channel pairs that divides them evenly, as far as a block can take them. */
+static uint32_t pairs_of_block(int64_t pairs)
+{
+    for (int64_t n = TC_DEPTHWISE_PAIRS; n > TC_DEPTHWISE_PAIRS / 4; n--)
+        if (pairs % n == 0)
+            return (uint32_t)n;
+    return (uint32_t)(pairs < TC_DEPTHWISE_PAIRS ? pairs : TC_DEPTHWISE_PAIRS / 2);
+}
+
+static tc_depthwise_map map_of(const tc_conv *conv)
+{
+    int turned = conv->direction == TC_BACKWARD_DATA;
+    const int64_t *in = turned ? conv->y_dims : conv->x_dims, *out = turned ? conv->x_dims : conv->y_dims;
+    int64_t strides[TC_MAX_DIMS];
+    tc_filter_strides(conv->w_dims, conv->spatial_rank, conv->w_layout, strides);
+    tc_depthwise_map map = {.batch = (uint32_t)in[0],
+                            .channels = (uint32_t)in[1],
+                            .stride_channel = strides[0],
+                            .turned = (uint32_t)turned,
+                            .pairs = pairs_of_block(in[1] / 2)};
+    for (int axis = 0; axis < 2; axis++) {
+        map.in[axis] = (uint32_t)in[2 + axis];
+        map.out[axis] = (uint32_t)out[2 + axis];
+        int64_t before = conv->pad_before[axis];
+        map.pad[axis] = (int32_t)(turned ? conv->w_dims[2 + axis] - 1 - before : before);
+        map.stride_tap[axis] = strides[2 + axis];
+    }
+    map.strips = TC_DEPTHWISE_THREADS / map.pairs;
+    return map;
+}
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t blocks_of(const tc_depthwise_map *map)
+{
+    int64_t down = divide_up(map->out[0], TC_DEPTHWISE_ROWS), across = divide_up(map->out[1], TC_DEPTHWISE_COLUMNS);
+    return divide_up(map->batch * down * across, map->strips) * divide_up(map->channels / 2, map->pairs);
+}
+
+int tc_depthwise_fits(const tc_conv *conv)
+{
+    int64_t channels = conv->groups;
+    if (conv->direction == TC_BACKWARD_FILTER || conv->spatial_rank != 2 || channels % 2 || channels < 2 ||
+        conv->x_dims[1] != channels || conv->y_dims[1] != channels || kernel_place(conv) < 0 ||
+        dtype_place(conv) < 0 || conv->x_layout != TC_CHANNELS_LAST || conv->y_layout != TC_CHANNELS_LAST)
+        return 0;
+    for (int axis = 0; axis < 2; axis++)
+        if (conv->stride[axis] != 1 || conv->dilation[axis] != 1 || conv->x_dims[2 + axis] > INT32_MAX / 2 ||
+            conv->pad_before[axis] > INT32_MAX / 4)
+            return 0;
+    tc_depthwise_map map = map_of(conv);
+    return conv->x_dims[0] <= INT32_MAX && blocks_of(&map) * map.strips <= INT32_MAX;
+}
+
+tc_status tc_depthwise_run(const tc_depthwise_kernels *kernels, const tc_conv *conv, CUstream stream,
+                           const tc_operands *operands)
+{
+    tc_depthwise_map map = map_of(conv);
+    void *in = map.turned ? operands->y : operands->x, *out = map.turned ? operands->x : operands->y;
+    void *filter = operands->w;
+    void *arguments[] = {&in, &filter, &out, &map};
+    CUresult result = kernels->library->cuda.cuLaunchKernel(
+        kernels->functions[dtype_place(conv)][kernel_place(conv)], (unsigned)blocks_of(&map), 1, 1,
+        map.pairs * map.strips, 1, 1, 0, stream, arguments, NULL);
+    return result == CUDA_SUCCESS ? TC_OK : tc_cuda_fail(kernels->library, result, "launching a depthwise kernel");
+}
