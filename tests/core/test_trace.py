@@ -21,10 +21,11 @@ struct callbacks { size_t size; int (*table)(int, void (***functions[])(void), u
 int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t))
 {
     const struct callbacks *callbacks = export_table(1);
-    const struct { size_t size; uint32_t version, reserved; void (*take)(uint32_t); } *version = export_table(3);
+    const struct version { size_t size; uint32_t number, reserved; void (*take)(uint32_t); } *version;
+    version = export_table(3);
     void (***core)(void), (***core2)(void);
     unsigned size = 0, size2 = 0;
-    if (!callbacks || !version || version->version != 3 || export_table(2) || callbacks->table(2, NULL, NULL))
+    if (!callbacks || !version || version->number != 3 || export_table(2) || callbacks->table(2, NULL, NULL))
         return 0;
     version->take(1);
     if (!callbacks->table(1, (void *)&core, &size) || !callbacks->table(5, (void *)&core2, &size2))
