@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from keras_tunedconv.core.errors import TuningWarning as TuningWarning
     from keras_tunedconv.core.registry import stats as stats
     from keras_tunedconv.layers.tuned_conv2d import TunedConv2D as TunedConv2D
-    from keras_tunedconv.report import report as report
+    from keras_tunedconv.reporting import report as report
 
 _HOMES = {
     "TunedConv2D": "keras_tunedconv.layers.tuned_conv2d",
@@ -34,7 +34,7 @@ _HOMES = {
     "TuningWarning": "keras_tunedconv.core.errors",
     "TunedConvError": "keras_tunedconv.core.errors",
     "config": "keras_tunedconv.core.config",
-    "report": "keras_tunedconv.report",
+    "report": "keras_tunedconv.reporting",
     "stats": "keras_tunedconv.core.registry",
     "to_stock": "keras_tunedconv.convert",
     "to_tuned": "keras_tunedconv.convert",

@@ -199,7 +199,7 @@ def test_it_reads_well():
     assert "forward 1, backward_data 1" in repr(cache)
     assert "1 of other environments" in repr(cache)
     assert "2.00x" in repr(cache.forward)
-    assert "0.125 ms" in repr(cache.forward)
+    assert "125 us" in repr(cache.forward)
     html = cache._repr_html_()
     assert "&lt;b&gt;jit &amp; co&lt;/b&gt;" in html
     assert html.count("<table>") == html.count("</table>") == 3
