@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_tunedconv.layers.tuned_conv2d import TunedConv2D
 
@@ -102,7 +103,8 @@ def _copy_weights(source: Any, target: Any) -> None:
             "give back the layer. Convert that layer by hand."
         )
     for given, made in zip(before, after, strict=True):
-        made.assign(given)
+        # A copy: JAX would share the array, and a training step of one model would use up the other's.
+        made.assign(np.array(keras.ops.convert_to_numpy(given)))
 
 
 def _replace(config: Any, old: type[Any], new: type[Any]) -> Any:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
+from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, stdout_console
 
 _NOT_STORED = "sequence"
 
@@ -61,41 +61,31 @@ def _fields(record: Record) -> dict[str, Any]:
 
 
 def _print(found: list[Found]) -> None:
-    console = Console()
+    console = stdout_console()
     records = [(part.name or part.place, record) for part in found for record in part.decoded.records]
     environments: dict[str, int] = {}
     for _, record in records:
         environments.setdefault(record.environment, len(environments) + 1)
-    table = Table()
-    for name in ("layer", "direction", "algorithm", "time", "default", "from", "env", "problem"):
-        table.add_column(name, overflow="fold")
-    for place, record in records:
-        table.add_row(*map(Text, _cells(place, record, environments[record.environment])))
     if records:
-        console.print(table)
+        console.print(_table(records, environments))
     for environment, number in environments.items():
         console.print(Text(f"env {number}: {environment}"))
     for part in found:
+        place = part.place or "the database"
         if part.problem:
-            console.print(Text(f"{part.place or 'the database'}: entries cannot be read: {part.problem}"))
+            console.print(Text(f"{place}: entries cannot be read: {part.problem}"))
         elif part.decoded.malformed:
             console.print(
-                Text(
-                    f"{part.place or 'the database'}: {part.decoded.malformed} malformed entries: "
-                    f"{part.decoded.problem}"
-                )
+                Text(f"{place}: {part.decoded.malformed} malformed entries: {part.decoded.problem}")
             )
     console.print(f"{len(records)} entries of {len(environments)} environments")
 
 
-def _cells(place: str, record: Record, environment: int) -> tuple[str, ...]:
-    return (
-        place,
-        record.direction,
-        record.algorithm,
-        f"{record.time_seconds * 1e3:.4g} ms" if record.time_seconds > 0 else "",
-        f"{record.default_seconds * 1e3:.4g} ms" if record.default_seconds > 0 else "",
-        record.provenance.name.lower(),
-        str(environment),
-        record.key.partition("|")[2],
-    )
+def _table(records: list[tuple[str, Record]], environments: dict[str, int]) -> Table:
+    table = Table()
+    for name in ("layer", "env", "direction", *HEADINGS):
+        table.add_column(name, justify="right" if name in NUMERIC else "left", overflow="fold")
+    for place, record in records:
+        number = str(environments[record.environment])
+        table.add_row(*map(Text, (place, number, record.direction, *cells(record))))
+    return table

@@ -11,6 +11,7 @@ from keras_tunedconv.core.errors import TunedConvError
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.layers.keras_internals import saveable_base
 from keras_tunedconv.tuning import environments, keras_store
+from keras_tunedconv.tuning.describe import HEADINGS, cells
 from keras_tunedconv.tuning.entries import Entries, Trace
 from keras_tunedconv.tuning.schema import encode
 
@@ -211,9 +212,9 @@ class Part(Mapping[str, Record]):
         return "\n  ".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("algorithm", "time", "default", "gain", "from", "key"))
+        head = "".join(f"<th>{name}</th>" for name in HEADINGS)
         rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(record)) + "</tr>"
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(record)) + "</tr>"
             for record in self.values()
         )
         return f"<table><caption>{self._direction}</caption><tr>{head}</tr>{rows}</table>"
@@ -232,17 +233,5 @@ def _order(record: Record, here: frozenset[str]) -> tuple[bool, int]:
     return record.environment in here, record.created
 
 
-def _cells(record: Record) -> tuple[str, ...]:
-    measured = record.time_seconds > 0
-    return (
-        record.algorithm,
-        f"{record.time_seconds * 1e3:.4g} ms" if measured else "not measured",
-        f"{record.default_seconds * 1e3:.4g} ms" if record.default_seconds > 0 else "",
-        f"{record.gain:.2f}x" if measured and record.default_seconds > 0 else "",
-        record.provenance.name.lower(),
-        record.key,
-    )
-
-
 def _line(record: Record) -> str:
-    return " | ".join(cell for cell in _cells(record) if cell)
+    return " | ".join(cell for cell in cells(record) if cell)

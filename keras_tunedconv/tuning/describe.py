@@ -1,0 +1,69 @@
+"""Durations, convolutions and gains in a few characters, for tables."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from keras_tunedconv.core.descriptor import ConvDescriptor
+from keras_tunedconv.core.errors import InvalidArgumentError
+from keras_tunedconv.core.library import lib
+from keras_tunedconv.core.record import Record
+
+# Headings of `cells`, and those of numbers.
+HEADINGS = ("algorithm", "time", "default", "gain", "from", "convolution")
+NUMERIC = frozenset(("time", "default", "gain"))
+_PIPE_WIDTH = 200
+
+
+def stdout_console() -> Console:
+    """Standard output; where it is no terminal, wide, since a file has no edge that tables must fit into."""
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration with three digits and a unit."""
+    for limit, scale, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "us")):
+        if seconds and abs(seconds) >= limit:
+            return f"{seconds * scale:.3g} {unit}"
+    return "0 s"
+
+
+def format_problem(key: str) -> str:
+    """Dims of input and filter and what else tells convolutions apart, in one short line.
+
+    Args:
+        key: Canonical text of a convolution; without the compiled core it is given back less its direction.
+    """
+    if lib is None:
+        return key.partition("|")[2]
+    try:
+        d = ConvDescriptor.from_key(key)
+    except InvalidArgumentError:
+        return key.partition("|")[2]
+    parts = ["x".join(map(str, d.x_dims)), "filter " + "x".join(map(str, d.w_dims))]
+    if any(d.pad_before) or any(d.pad_after):
+        pads = (d.pad_before,) if d.pad_before == d.pad_after else (d.pad_before, d.pad_after)
+        parts.append("pad " + ":".join("x".join(map(str, pad)) for pad in pads))
+    if set(d.stride) != {1}:
+        parts.append("stride " + "x".join(map(str, d.stride)))
+    if set(d.dilation) != {1}:
+        parts.append("dilation " + "x".join(map(str, d.dilation)))
+    if d.groups != 1:
+        parts.append(f"groups {d.groups}")
+    return " ".join([*parts, d.x_dtype])
+
+
+def cells(record: Record) -> tuple[str, str, str, str, str, str]:
+    """Algorithm, time, the default's time, gain, provenance and problem; `""` where nothing was measured."""
+    measured = record.time_seconds > 0
+    compared = measured and record.default_seconds > 0
+    return (
+        record.algorithm,
+        format_seconds(record.time_seconds) if measured else "",
+        format_seconds(record.default_seconds) if record.default_seconds > 0 else "",
+        f"{record.gain:.2f}x" if compared else "",
+        record.provenance.name.lower(),
+        format_problem(record.key),
+    )
