@@ -4,6 +4,8 @@
 
 #include "tunedconv_engine.h"
 
+enum { TC_MAXIMUM_SIZES = 1024 }; /* the highest maximum_sizes */
+
 /* The settings that a call with a known key looks at, each one atomic load. */
 int32_t tc_config_mode(void);
 int64_t tc_config_workspace_limit(void);

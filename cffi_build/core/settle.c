@@ -2,8 +2,10 @@
 #include "settle.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "config.h"
+#include "nearest.h"
 #include "run.h"
 #include "store.h"
 #include "tuner.h"
@@ -36,6 +38,11 @@ int tc_choice_stands(tc_entry *entry, const tc_choice *choice, const tc_context 
                !may_measure(entry, choice->engine, ctx);
     case TC_CHOICE_STORED:
         return (!is_stale(choice) && !choice->unfinished) || !may_measure(entry, choice->engine, ctx);
+    case TC_CHOICE_COPIED:
+        if (is_stale(choice))
+            atomic_store_explicit(&entry->runs_left, 0, memory_order_relaxed);
+        return atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == tc_store_generation() &&
+               !may_measure(entry, choice->engine, ctx);
     case TC_CHOICE_DEFAULT:
         return tc_config_mode() != TC_MODE_REPLAY &&
                atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == tc_store_generation() &&
@@ -86,16 +93,22 @@ static void reject_stored(question *q, const char *reason)
     forget_stored(q);
 }
 
-/* An algorithm out of a file has to be one that would be measured here. */
+/* Why an algorithm out of a file or of a relative is none that would be measured here; NULL when it is one. */
+static const char *ineligibility(const question *q, const char *algorithm)
+{
+    const tc_candidate *candidate = tc_candidate_named(&q->candidates, algorithm);
+    if (!candidate)
+        return "it is not one of the algorithms for this convolution here";
+    if ((candidate->flags & TC_CANDIDATE_LAST_RESORT) && candidate != q->candidates.items)
+        return "it is a last resort, and there are others";
+    return tc_entry_has_failed(q->entry, q->engine, algorithm) ? "it failed before" : NULL;
+}
+
 static void check_eligible(question *q)
 {
-    const tc_candidate *candidate = tc_candidate_named(&q->candidates, q->record.algorithm);
-    if (!candidate)
-        reject_stored(q, "it is not one of the algorithms for this convolution here");
-    else if ((candidate->flags & TC_CANDIDATE_LAST_RESORT) && candidate != q->candidates.items)
-        reject_stored(q, "it is a last resort, and there are others");
-    else if (tc_entry_has_failed(q->entry, q->engine, q->record.algorithm))
-        reject_stored(q, "it failed before");
+    const char *reason = ineligibility(q, q->record.algorithm);
+    if (reason)
+        reject_stored(q, reason);
 }
 
 /* Candidates that failed in this process are not chosen again. */
@@ -106,6 +119,13 @@ static void leave_out_failures(question *q)
         if (!tc_entry_has_failed(q->entry, q->engine, q->candidates.items[i].name))
             q->candidates.items[kept++] = q->candidates.items[i];
     q->candidates.count = kept;
+}
+
+static void publish_copied(question *q, tc_choice *choice, int32_t copies_before_measuring)
+{
+    atomic_store_explicit(&q->entry->runs_left, (uint64_t)copies_before_measuring - 1, memory_order_relaxed);
+    tc_entry_count(q->entry, TC_COUNT_COPIED);
+    publish(q->entry, choice, TC_CHOICE_COPIED);
 }
 
 /* *choice stays NULL when the record turns out to be of no use. */
@@ -124,6 +144,10 @@ static tc_status use_stored(question *q, tc_choice **choice)
     (*choice)->refreshes = q->measured_here ? tc_config_refreshes() : 0;
     (*choice)->unfinished = config.resume && !q->measured_here &&
                             q->record.candidates_tried < q->record.candidates_total;
+    if (q->record.provenance == TC_COPIED) {
+        publish_copied(q, *choice, config.copies_before_measuring);
+        return TC_OK;
+    }
     tc_entry_count(q->entry, TC_COUNT_HITS);
     publish(q->entry, *choice, TC_CHOICE_STORED);
     return TC_OK;
@@ -144,6 +168,61 @@ static tc_status use_default(question *q, tc_choice **choice)
     return TC_OK;
 }
 
+/* ---- copying ------------------------------------------------------------------------------------------ */
+
+/* Only where nothing is known of this very convolution, neither stored nor found out before. */
+static int may_copy(const question *q, const tc_config *config)
+{
+    const tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
+    return config->mode == TC_MODE_SEARCH && config->batch_policy == TC_POLICY_NEAREST && !q->is_stored &&
+           !q->engine->ops->last_resort &&
+           (!current || current->engine != q->engine || current->state == TC_CHOICE_DEFAULT);
+}
+
+static tc_record record_of_copy(const question *q, const tc_choice *choice, const tc_record *source)
+{
+    const tc_candidate *candidate = tc_candidate_named(&q->candidates, source->algorithm);
+    tc_record record = {.workspace_bytes = (int64_t)choice->workspace,
+                        .created = (int64_t)time(NULL),
+                        .provenance = TC_COPIED,
+                        .math_type = q->entry->conv.allow_tf32,
+                        .deterministic = (candidate->flags & TC_CANDIDATE_DETERMINISTIC) != 0};
+    strcpy(record.key, q->entry->key);
+    strcpy(record.environment, q->environment);
+    strcpy(record.algorithm, source->algorithm);
+    if (!ineligibility(q, source->runner_up))
+        strcpy(record.runner_up, source->runner_up);
+    return record;
+}
+
+/* Takes the algorithm of the nearest batch or image size. *choice stays NULL when there is none of use. */
+static tc_status copy_nearest(question *q, tc_choice **choice)
+{
+    tc_config config;
+    tc_record source;
+    tc_get_config(&config);
+    if (!may_copy(q, &config) || !tc_nearest(&q->entry->conv, q->environment, config.maximum_sizes, &source) ||
+        ineligibility(q, source.algorithm))
+        return TC_OK;
+    tc_status status = tc_entry_prepare(q->entry, q->engine, source.algorithm, choice);
+    if (status != TC_OK) {
+        *choice = NULL;
+        return status == TC_DEVICE_FAILURE ? status : TC_OK;
+    }
+    if ((int64_t)(*choice)->workspace > config.workspace_limit_bytes) {
+        tc_entry_discard(q->entry, *choice);
+        *choice = NULL;
+        return TC_OK;
+    }
+    q->record = record_of_copy(q, *choice, &source);
+    strcpy((*choice)->runner_up, q->record.runner_up);
+    (*choice)->refreshes = tc_config_refreshes();
+    publish_copied(q, *choice, config.copies_before_measuring);
+    if (tc_store_copied(&q->record) != TC_OK)
+        tc_warn("what was copied for %s is not kept: %s", q->entry->key, tc_last_error());
+    return TC_OK;
+}
+
 /* ---- measuring ---------------------------------------------------------------------------------------- */
 
 static int is_worth_measuring(const question *q)
@@ -155,6 +234,8 @@ static int is_worth_measuring(const question *q)
         return 0;
     if (!q->is_stored)
         return 1;
+    if (q->record.provenance == TC_COPIED && config.mode != TC_MODE_REFRESH)
+        return current && current->state == TC_CHOICE_COPIED; /* it has run often enough */
     if (q->measured_here) /* by this entry, or for another device of the model */
         return current && is_stale(current);
     return config.mode == TC_MODE_REFRESH ||
@@ -265,6 +346,9 @@ static int is_current(const question *q, const tc_choice *current)
         return 0;
     switch (current->state) {
     case TC_CHOICE_MEASURED: return !tc_entry_has_failed(q->entry, q->engine, current->algorithm);
+    case TC_CHOICE_COPIED:
+        return q->is_stored && q->record.provenance == TC_COPIED &&
+               strcmp(q->record.algorithm, current->algorithm) == 0;
     case TC_CHOICE_STORED: return q->is_stored && strcmp(q->record.algorithm, current->algorithm) == 0;
     case TC_CHOICE_DEFAULT: return !q->is_stored && tc_config_mode() != TC_MODE_REPLAY;
     default: return 0;
@@ -292,6 +376,8 @@ static tc_status settle_question(question *q, tc_choice **choice)
     leave_out_failures(q);
     if (!ran && status == TC_OK && !(measures && is_worth_measuring(q)))
         status = use_known(q, current, choice);
+    if (!ran && status == TC_OK && !*choice)
+        status = copy_nearest(q, choice);
     if (!ran && status == TC_OK && !*choice && measures && is_worth_measuring(q))
         status = measure(q, &ran);
     if (!ran && status == TC_OK && !*choice) /* there was no time left to measure */

@@ -41,6 +41,7 @@ void tc_get_stats(tc_stats *stats)
     *stats = (tc_stats){
         .measured = atomic_load(&counters[TC_COUNT_MEASURED]),
         .hits = atomic_load(&counters[TC_COUNT_HITS]),
+        .copied = atomic_load(&counters[TC_COUNT_COPIED]),
         .defaults = atomic_load(&counters[TC_COUNT_DEFAULTS]),
         .fallbacks = atomic_load(&counters[TC_COUNT_FALLBACKS]),
         .tuning_seconds = tc_stats_tuning_seconds(),

@@ -8,6 +8,7 @@ typedef enum tc_counter {
     TC_COUNT_NONE = 0,
     TC_COUNT_MEASURED,
     TC_COUNT_HITS,
+    TC_COUNT_COPIED,
     TC_COUNT_DEFAULTS,
     TC_COUNT_FALLBACKS,
     TC_COUNTERS

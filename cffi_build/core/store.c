@@ -9,17 +9,18 @@
 #include "locks.h"
 #include "record.h"
 
-/* A record, in its bucket and in the list of all by time of change. */
+/* A record, in its bucket, in the bucket of its relatives and in the list of all by time of change. */
 typedef struct node {
     tc_record record;
-    uint64_t hash;
+    tc_conv conv;
+    uint64_t hash, family_hash;
     int measured_here, rejected;
-    struct node *next_in_bucket;
+    struct node *next_in_bucket, *next_in_family;
     struct node *older, *newer;
 } node;
 
 static struct {
-    node **buckets;
+    node **buckets, **families; /* of bucket_count each */
     size_t bucket_count, count;
     node *oldest, *newest;
     uint64_t sequence;
@@ -31,6 +32,21 @@ static _Atomic uint64_t generation;
 static uint64_t hash_of(const char *key, const char *environment)
 {
     return tc_hash_bytes(tc_hash_bytes(0, key, strlen(key)), environment, strlen(environment));
+}
+
+/* What relatives have in common: all but batch, image size and padding, which follows from the size. */
+static tc_conv family_of(const tc_conv *conv)
+{
+    tc_conv family = *conv;
+    family.x_dims[0] = family.y_dims[0] = 0;
+    for (int i = 0; i < TC_MAX_SPATIAL; i++)
+        family.x_dims[2 + i] = family.y_dims[2 + i] = family.pad_before[i] = family.pad_after[i] = 0;
+    return family;
+}
+
+static uint64_t family_hash_of(const tc_conv *family, const char *environment)
+{
+    return tc_hash_bytes(tc_hash_bytes(0, family, sizeof *family), environment, strlen(environment));
 }
 
 static node *find(const char *key, const char *environment, uint64_t hash)
@@ -45,16 +61,20 @@ static node *find(const char *key, const char *environment, uint64_t hash)
 static int grow(void)
 {
     size_t bucket_count = store.bucket_count ? 2 * store.bucket_count : 64;
-    node **buckets = calloc(bucket_count, sizeof(node *));
+    node **buckets = calloc(2 * bucket_count, sizeof(node *));
     if (!buckets)
         return 0;
+    node **families = buckets + bucket_count;
     for (node *each = store.oldest; each; each = each->newer) {
-        node **bucket = &buckets[each->hash % bucket_count];
+        node **bucket = &buckets[each->hash % bucket_count], **family = &families[each->family_hash % bucket_count];
         each->next_in_bucket = *bucket;
         *bucket = each;
+        each->next_in_family = *family;
+        *family = each;
     }
     free(store.buckets);
     store.buckets = buckets;
+    store.families = families;
     store.bucket_count = bucket_count;
     return 1;
 }
@@ -74,7 +94,7 @@ static void list_as_newest(node *changed)
     changed->record.sequence = ++store.sequence;
 }
 
-static node *add(uint64_t hash)
+static node *add(uint64_t hash, const tc_conv *conv, const char *environment)
 {
     if (store.count >= store.bucket_count && !grow())
         return NULL;
@@ -84,6 +104,12 @@ static node *add(uint64_t hash)
     added->hash = hash;
     added->next_in_bucket = store.buckets[hash % store.bucket_count];
     store.buckets[hash % store.bucket_count] = added;
+    tc_conv family = family_of(conv);
+    added->conv = *conv;
+    added->family_hash = family_hash_of(&family, environment);
+    node **relatives = &store.families[added->family_hash % store.bucket_count];
+    added->next_in_family = *relatives;
+    *relatives = added;
     store.count++;
     return added;
 }
@@ -106,11 +132,11 @@ static void copy_record(tc_record *to, const tc_record *from)
     to->sequence = 0;
 }
 
-static tc_status keep(const tc_record *record, uint64_t hash, node *known, int measured_here)
+static tc_status keep(const tc_record *record, const tc_conv *conv, uint64_t hash, node *known, int measured_here)
 {
     if (known)
         unlist(known);
-    else if (!(known = add(hash)))
+    else if (!(known = add(hash, conv, record->environment)))
         return tc_fail(TC_OUT_OF_MEMORY, "no memory for a record");
     copy_record(&known->record, record);
     known->measured_here = measured_here;
@@ -153,20 +179,50 @@ tc_status tc_registry_put(const tc_record *record)
     int outranked = known && !known->rejected && (known->measured_here || rank(record) < rank(&known->record) ||
                                                   same_contents(&known->record, record));
     if (!kept_out && !outranked) {
-        status = keep(record, hash, known, 0);
+        status = keep(record, &conv, hash, known, 0);
         atomic_fetch_add_explicit(&generation, 1, memory_order_release);
     }
     tc_release(TC_LOCK_STORE);
     return status;
 }
 
-tc_status tc_store_measured(const tc_record *record)
+static tc_status keep_own(const tc_record *record, int measured_here)
 {
+    tc_conv conv;
+    tc_status status = tc_key_parse(record->key, &conv);
+    if (status != TC_OK)
+        return status;
     uint64_t hash = hash_of(record->key, record->environment);
     tc_acquire(TC_LOCK_STORE);
-    tc_status status = keep(record, hash, find(record->key, record->environment, hash), 1);
+    status = keep(record, &conv, hash, find(record->key, record->environment, hash), measured_here);
     tc_release(TC_LOCK_STORE);
     return status;
+}
+
+tc_status tc_store_measured(const tc_record *record)
+{
+    return keep_own(record, 1);
+}
+
+tc_status tc_store_copied(const tc_record *record)
+{
+    return keep_own(record, 0);
+}
+
+void tc_store_visit_relatives(const tc_conv *conv, const char *environment, tc_store_visitor visit, void *user)
+{
+    tc_conv family = family_of(conv);
+    uint64_t hash = family_hash_of(&family, environment);
+    tc_acquire(TC_LOCK_STORE);
+    node *at = store.bucket_count ? store.families[hash % store.bucket_count] : NULL;
+    for (; at; at = at->next_in_family) {
+        if (at->rejected || at->family_hash != hash || strcmp(at->record.environment, environment) != 0)
+            continue;
+        tc_conv other = family_of(&at->conv);
+        if (memcmp(&other, &family, sizeof family) == 0)
+            visit(user, &at->record, &at->conv);
+    }
+    tc_release(TC_LOCK_STORE);
 }
 
 int tc_store_find(const char *key, const char *environment, tc_record *record, int *measured_here)
@@ -224,7 +280,7 @@ void tc_store_clear(void)
         free(each);
     }
     free(store.buckets);
-    store.buckets = NULL;
+    store.buckets = store.families = NULL;
     store.bucket_count = store.count = 0;
     store.oldest = store.newest = NULL;
     /* The sequence goes on, so that whoever remembers one from before does not miss what comes. */

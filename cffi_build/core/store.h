@@ -8,6 +8,14 @@
 int tc_store_find(const char *key, const char *environment, tc_record *record, int *measured_here);
 /* Keeps what was measured in this process, in place of whatever was there. */
 tc_status tc_store_measured(const tc_record *record);
+/* Keeps what was copied from a relative; a record from a file may take its place. */
+tc_status tc_store_copied(const tc_record *record);
+/*
+ * Visits the records of convolutions that differ from conv in nothing but batch, image size and padding, in
+ * one environment. The store is locked meanwhile, and the record lives no longer than the visit.
+ */
+typedef void (*tc_store_visitor)(void *user, const tc_record *record, const tc_conv *conv);
+void tc_store_visit_relatives(const tc_conv *conv, const char *environment, tc_store_visitor visit, void *user);
 /*
  * Keeps the record of a key out when it names this algorithm, which did not work here: it is not found and
  * not collected, and putting the same choice again does not bring it back.

@@ -64,6 +64,11 @@ typedef enum tc_mode {
     TC_MODE_REPLAY = 2,       /* use what is stored; a key that is not stored is TC_NOT_FOUND */
     TC_MODE_REFRESH = 3       /* measure again and keep the better */
 } tc_mode;
+/* What happens to a batch or image size that nothing is stored for, where others of the convolution are known. */
+typedef enum tc_batch_policy {
+    TC_POLICY_EXACT = 0,      /* it is measured */
+    TC_POLICY_NEAREST = 1     /* it takes the nearest one's algorithm, and is measured when it comes back often */
+} tc_batch_policy;
 
 /*
  * One convolution: the contents of its tensor, filter and convolution descriptors. Plain data with no
@@ -128,6 +133,10 @@ typedef struct tc_config {
     int32_t verify;                   /* compare each candidate's output with the default's */
     int32_t resume;                   /* go on with keys whose stored search was cut short */
     int32_t minimum_runs;             /* timed runs of a candidate that stays in the race */
+    int32_t batch_policy;             /* tc_batch_policy, for mode search */
+    int32_t copies_before_measuring;  /* runs of a key with a copied algorithm before it is measured */
+    int32_t maximum_sizes;            /* image sizes of a convolution that are measured at first sight */
+    int32_t reserved;
     double key_budget_seconds;        /* measuring of one key stops here */
     double process_budget_seconds;    /* measuring in this process stops here */
     double margin;                    /* a winner must beat the default by this share, 0.03 = 3 % */
@@ -136,7 +145,7 @@ typedef struct tc_config {
 } tc_config;
 
 typedef struct tc_stats {
-    int64_t measured, hits, defaults, fallbacks; /* counts of keys */
+    int64_t measured, hits, copied, defaults, fallbacks; /* counts of keys */
     double tuning_seconds;
     double plan_seconds;              /* part of tuning_seconds spent building plans */
 } tc_stats;

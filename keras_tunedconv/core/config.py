@@ -11,6 +11,7 @@ from keras_tunedconv.core.errors import check
 from keras_tunedconv.core.library import ffi, lib
 
 MODES = ("search", "heuristic", "replay", "refresh")
+BATCH_POLICIES = ("exact", "nearest")
 
 # Name here -> name of the field in tc_config.
 _FIELDS = {
@@ -23,7 +24,12 @@ _FIELDS = {
     "margin": "margin",
     "drop_ratio": "drop_ratio",
     "workspace_limit": "workspace_limit_bytes",
+    "batch_policy": "batch_policy",
+    "copies_before_measuring": "copies_before_measuring",
+    "maximum_sizes": "maximum_sizes",
 }
+# Settings that are one of several words -> those, at the position of their enumerator.
+_CHOICES = {"mode": MODES, "batch_policy": BATCH_POLICIES}
 _TYPES: dict[str, type] = {
     "verify": bool,
     "resume": bool,
@@ -33,6 +39,8 @@ _TYPES: dict[str, type] = {
     "margin": float,
     "drop_ratio": float,
     "workspace_limit": int,
+    "copies_before_measuring": int,
+    "maximum_sizes": int,
 }
 
 
@@ -55,6 +63,13 @@ class Config:
         minimum_runs: Timed samples of each candidate that stays in the race.
         workspace_limit: Most bytes of workspace an algorithm may use.
         verify: Whether each candidate's output is compared with the default's before it may win.
+        batch_policy: What happens to a batch or image size that is not stored where others of the same
+            convolution are, in mode `"search"`. `"nearest"`: it takes the nearest one's algorithm, marked as
+            copied, and is measured when it comes back often, so that a short last batch or a validation
+            never waits. `"exact"`: each is measured at first sight.
+        copies_before_measuring: Runs of a size with a copied algorithm before it is measured.
+        maximum_sizes: How many image sizes of one convolution are measured at first sight; further ones
+            take the algorithm of the nearest by pixels.
         resume: Whether keys whose stored search was cut short by a budget go on being measured.
 
     Example:
@@ -76,7 +91,7 @@ class Config:
         if name not in _FIELDS:
             raise AttributeError(f"There is no setting {name!r}. Settings: tune, {', '.join(_FIELDS)}.")
         value = getattr(_read(), _FIELDS[name])
-        return MODES[value] if name == "mode" else _TYPES[name](value)
+        return _CHOICES[name][value] if name in _CHOICES else _TYPES[name](value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.update(**{name: value})
@@ -94,10 +109,10 @@ class Config:
                 name, value = "mode", "search" if value else "heuristic"
             if name not in _FIELDS:
                 raise AttributeError(f"There is no setting {name!r}. Settings: tune, {', '.join(_FIELDS)}.")
-            if name == "mode":
-                if value not in MODES:
-                    raise ValueError(f"mode must be one of {MODES}. Received: mode={value!r}")
-                value = MODES.index(value)
+            if name in _CHOICES:
+                if value not in _CHOICES[name]:
+                    raise ValueError(f"{name} must be one of {_CHOICES[name]}. Received: {name}={value!r}")
+                value = _CHOICES[name].index(value)
             else:
                 try:
                     value = _TYPES[name](value)
@@ -142,6 +157,7 @@ class _Defaults:
     key_budget_seconds, process_budget_seconds = 2.0, 60.0
     margin, drop_ratio = 0.03, 2.0
     workspace_limit_bytes = 1 << 30
+    batch_policy, copies_before_measuring, maximum_sizes = BATCH_POLICIES.index("nearest"), 20, 4
 
 
 def _read() -> Any:

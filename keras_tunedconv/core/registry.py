@@ -14,6 +14,7 @@ class Stats(TypedDict):
 
     measured: int
     hits: int
+    copied: int
     defaults: int
     fallbacks: int
     tuning_seconds: float
@@ -64,17 +65,21 @@ def stats() -> Stats:
 
     Returns:
         A dict of `measured` (keys whose algorithms were timed here), `hits` (keys that ran a stored
-        choice), `defaults` (keys that ran the library's default unmeasured), `fallbacks` (keys that ran
-        Keras's own convolution or the core's plain loops), `tuning_seconds` (wall time spent measuring)
-        and `plan_seconds` (the part of it spent building plans).
+        choice), `copied` (keys that ran the choice of another batch or image size), `defaults` (keys that
+        ran the library's default unmeasured), `fallbacks` (keys that ran Keras's own convolution or the
+        core's plain loops), `tuning_seconds` (wall time spent measuring) and `plan_seconds` (the part of it
+        spent building plans).
     """
     if lib is None:
-        return Stats(measured=0, hits=0, defaults=0, fallbacks=0, tuning_seconds=0.0, plan_seconds=0.0)
+        return Stats(
+            measured=0, hits=0, copied=0, defaults=0, fallbacks=0, tuning_seconds=0.0, plan_seconds=0.0
+        )
     c = ffi.new("tc_stats *")
     lib.tc_get_stats(c)
     return Stats(
         measured=c.measured,
         hits=c.hits,
+        copied=c.copied,
         defaults=c.defaults,
         fallbacks=c.fallbacks,
         tuning_seconds=c.tuning_seconds,

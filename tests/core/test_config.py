@@ -27,6 +27,7 @@ def test_defaults():
     assert config.process_budget == 60.0
     assert config.margin == 0.03
     assert config.workspace_limit == 1 << 30
+    assert (config.batch_policy, config.copies_before_measuring, config.maximum_sizes) == ("nearest", 20, 4)
 
 
 def test_tune_is_the_heuristic_mode():
@@ -57,6 +58,10 @@ def test_override_restores():
         ("minimum_runs", 2**40),
         ("workspace_limit", -1),
         ("mode", "fastest"),
+        ("batch_policy", "closest"),
+        ("copies_before_measuring", 0),
+        ("maximum_sizes", 0),
+        ("maximum_sizes", 1025),
         ("key_budget", "soon"),
     ],
 )

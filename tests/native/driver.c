@@ -67,6 +67,9 @@ void begin(int32_t kind)
     device_kind = kind;
     tc_clock = fake.clock;
     CHECK_INT(tc_engine_load(fake_library()), TC_OK);
+    tc_config settings = config();
+    settings.batch_policy = TC_POLICY_EXACT;
+    configure(settings);
     fill_operands();
 }
 
@@ -203,7 +206,8 @@ void expect_warning(const char *part)
 /* ---- running ----------------------------------------------------------------------------------------------- */
 
 static const test_case *const all_cases[] = {conv_cases,   record_cases,   tuner_cases,  budget_cases,    verify_cases,
-                                             stored_cases, fallback_cases, engine_cases, reference_cases, thread_cases};
+                                             stored_cases, policy_cases,   fallback_cases, engine_cases, reference_cases,
+                                             thread_cases};
 static double (*real_clock)(void);
 
 static void run_case(const test_case *test)

@@ -14,7 +14,7 @@ typedef struct test_case {
 } test_case;
 
 extern const test_case conv_cases[], record_cases[], tuner_cases[], budget_cases[], verify_cases[], stored_cases[],
-    fallback_cases[], engine_cases[], reference_cases[], thread_cases[];
+    policy_cases[], fallback_cases[], engine_cases[], reference_cases[], thread_cases[];
 
 /* ---- checks: the first that fails ends the case -------------------------------------------------------- */
 _Noreturn void fail_check(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -67,7 +67,10 @@ extern fake_functions fake;
 /* The file of the scripted engine, and one that is no engine. */
 const char *fake_library(void);
 
-/* Loads it for a device kind, with the clock of budgets its virtual one. Each case begins with it. */
+/*
+ * Loads it for a device kind, with the clock of budgets its virtual one; each batch size is measured. Each case
+ * begins with it.
+ */
 void begin(int32_t device_kind);
 #define SCRIPT(...)                                                                                     \
     fake.set_algorithms((const fake_algorithm[]){__VA_ARGS__},                                          \
