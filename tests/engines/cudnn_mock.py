@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 _NATIVE = Path(__file__).resolve().parents[1] / "native"
@@ -17,9 +18,9 @@ def can_build() -> bool:
     return bool(shutil.which("cc") and shutil.which("c++"))
 
 
-def build(folder: Path) -> None:
+def build(folder: Path, flags: Sequence[str] = ()) -> None:
     """Compile the two libraries into a folder, under the names that the engine looks for."""
-    common = ["-O1", "-g", "-shared", "-fPIC", f"-I{_HEADERS}"]
+    common = ["-O1", "-g", "-shared", "-fPIC", f"-I{_HEADERS}", *flags]
     cuda, cudnn = folder / "libcuda.so.1", folder / "libcudnn.so.9"
     subprocess.run(
         ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", *common,

@@ -259,6 +259,7 @@ int cuCtxGetCurrent(context **c) { ANSWER(); *c = stack.empty() ? nullptr : stac
 int cuCtxGetDevice(int *device) { if (stack.empty()) return 201; *device = stack.back()->device; return 0; }
 int cuCtxPushCurrent_v2(context *c) { ANSWER(); stack.push_back(c); return 0; }
 int cuCtxPopCurrent_v2(context **c) { if (stack.empty()) return 201; *c = stack.back(); stack.pop_back(); return 0; }
+int cuCtxSynchronize() { ANSWER(); return stack.empty() ? 201 : 0; }
 int cuThreadExchangeStreamCaptureMode(int *mode)
 {
     static thread_local int kept = 0;

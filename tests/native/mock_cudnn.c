@@ -128,9 +128,13 @@ int cudnnBackendCreateDescriptor(int type, void **out)
     return 0;
 }
 
-int cudnnBackendDestroyDescriptor(void *d)
+int cudnnBackendDestroyDescriptor(void *where)
 {
-    now.plans -= d && ((descriptor *)d)->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR;
+    descriptor *d = where;
+    if (d && d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+        now.plans--;
+        free((void *)integer(d, -1, 0)); /* see finalize_plan */
+    }
     free(d);
     return 0;
 }

@@ -73,6 +73,7 @@ enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
     F(CUresult, cuCtxGetDevice, (CUdevice *))                                                                     \
     F(CUresult, cuCtxPushCurrent_v2, (CUcontext))                                                                 \
     F(CUresult, cuCtxPopCurrent_v2, (CUcontext *))                                                                \
+    F(CUresult, cuCtxSynchronize, (void))                                                                         \
     F(CUresult, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                                       \
     F(CUresult, cuStreamIsCapturing, (CUstream, CUstreamCaptureStatus *))                                         \
     F(CUresult, cuStreamQuery, (CUstream))                                                                        \

@@ -151,6 +151,9 @@ void tc_plan_destroy(tc_plan *plan)
 {
     tc_device_scope scope;
     if (tc_device_enter(plan->device, 1, &scope) == TC_OK) {
+        /* What was compiled for the plan goes with it, so nothing of it may still be queued. */
+        if (plan->execution.plan)
+            plan->device->library->cuda.cuCtxSynchronize();
         tc_build_destroy(plan->device->library, &plan->pack);
         tc_execution_destroy(&plan->execution);
         tc_device_leave(plan->device, &scope);
