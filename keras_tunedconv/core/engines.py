@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+# The first two take what the environment says when they are imported, which is before anything runs.
+from keras_tunedconv.core import config as _config  # noqa: F401
+from keras_tunedconv.core import override as _override  # noqa: F401
 from keras_tunedconv.core.descriptor import ConvDescriptor
 from keras_tunedconv.core.errors import UnavailableError, UnsupportedError, check
 from keras_tunedconv.core.library import ffi, lib, text, unavailable_reason
