@@ -7,7 +7,6 @@ cannot run a call; the layer then runs Keras's own convolution, which also raise
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +14,20 @@ from keras_tunedconv.bridges.fallback import note_fallback
 from keras_tunedconv.core.library import unavailable_reason
 
 BACKENDS = ("tensorflow", "jax", "torch")
+
+_UNKNOWN: Any = object()
+_function: Callable[..., Any] | None = _UNKNOWN
+
+
+def prepare() -> None:
+    """Choose the backend's function, if that is still to be done.
+
+    A layer calls it when it is built: `torch.compile` cannot trace an import, so a choice made inside a
+    compiled step would break its graph at every layer.
+    """
+    global _function
+    if _function is _UNKNOWN:
+        _function = _bridge()
 
 
 def convolution(
@@ -43,10 +56,11 @@ def convolution(
         A tensor of the same dtype, differentiable to any order, or `None`: Keras's own convolution must
         run this call. A cause worth telling has then been told in one `TuningWarning`.
     """
-    bridge = _bridge()
-    if bridge is None:
+    if _function is _UNKNOWN:
+        prepare()
+    if _function is None:
         return None
-    return bridge(
+    return _function(
         inputs,
         kernel,
         strides=strides,
@@ -57,7 +71,6 @@ def convolution(
     )
 
 
-@lru_cache(maxsize=1)
 def _bridge() -> Callable[..., Any] | None:
     """The backend's function; Keras cannot change its backend within a process."""
     import keras

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_tunedconv.bridges import convolution
+from keras_tunedconv.bridges import convolution, prepare
 from keras_tunedconv.core.descriptor import SUPPORTED_DTYPES
 from keras_tunedconv.layers.tracing import needs_stock
 from keras_tunedconv.tuning.cache import TuningCache
@@ -75,6 +75,11 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.tuning = TuningCache(owner=self.name)
+
+    def build(self, input_shape: Any) -> None:
+        """Make the weights for inputs of a shape."""
+        prepare()
+        super().build(input_shape)
 
     def convolution_op(self, inputs: Any, kernel: Any) -> Any:
         """Convolve, without bias and activation.
