@@ -18,6 +18,7 @@ from keras_tunedconv.registration import register_layers
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from keras_tunedconv.ahead import warm_up as warm_up
     from keras_tunedconv.callback import TuningCallback as TuningCallback
     from keras_tunedconv.convert import to_stock as to_stock
     from keras_tunedconv.convert import to_tuned as to_tuned
@@ -40,6 +41,7 @@ _HOMES = {
     "stats": "keras_tunedconv.core.registry",
     "to_stock": "keras_tunedconv.convert",
     "to_tuned": "keras_tunedconv.convert",
+    "warm_up": "keras_tunedconv.ahead",
 }
 
 register_layers()

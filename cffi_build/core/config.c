@@ -27,6 +27,7 @@ static tc_config current = {
 };
 static _Atomic int32_t current_mode = DEFAULT_MODE;
 static _Atomic int64_t current_workspace_limit = DEFAULT_WORKSPACE_LIMIT;
+static _Atomic int32_t current_batch_policy = TC_POLICY_NEAREST;
 static _Atomic uint64_t refreshes;
 static _Atomic double current_process_budget = DEFAULT_PROCESS_BUDGET;
 
@@ -52,6 +53,11 @@ int64_t tc_config_workspace_limit(void)
 double tc_config_process_budget(void)
 {
     return atomic_load_explicit(&current_process_budget, memory_order_relaxed);
+}
+
+int32_t tc_config_batch_policy(void)
+{
+    return atomic_load_explicit(&current_batch_policy, memory_order_relaxed);
 }
 
 uint64_t tc_config_refreshes(void)
@@ -105,6 +111,7 @@ tc_status tc_set_config(const tc_config *config)
     current = *config;
     atomic_store_explicit(&current_mode, config->mode, memory_order_relaxed);
     atomic_store_explicit(&current_workspace_limit, config->workspace_limit_bytes, memory_order_relaxed);
+    atomic_store_explicit(&current_batch_policy, config->batch_policy, memory_order_relaxed);
     atomic_store_explicit(&current_process_budget, config->process_budget_seconds, memory_order_relaxed);
     tc_release(TC_LOCK_CONFIG);
     return TC_OK;

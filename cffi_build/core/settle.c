@@ -39,7 +39,7 @@ int tc_choice_stands(tc_entry *entry, const tc_choice *choice, const tc_context 
     case TC_CHOICE_STORED:
         return (!is_stale(choice) && !choice->unfinished) || !may_measure(entry, choice->engine, ctx);
     case TC_CHOICE_COPIED:
-        if (is_stale(choice))
+        if (is_stale(choice) || tc_config_batch_policy() == TC_POLICY_EXACT)
             atomic_store_explicit(&entry->runs_left, 0, memory_order_relaxed);
         return atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == tc_store_generation() &&
                !may_measure(entry, choice->engine, ctx);
@@ -234,8 +234,9 @@ static int is_worth_measuring(const question *q)
         return 0;
     if (!q->is_stored)
         return 1;
-    if (q->record.provenance == TC_COPIED && config.mode != TC_MODE_REFRESH)
-        return current && current->state == TC_CHOICE_COPIED; /* it has run often enough */
+    if (q->record.provenance == TC_COPIED && config.mode == TC_MODE_SEARCH)
+        return config.batch_policy == TC_POLICY_EXACT ||
+               (current && current->state == TC_CHOICE_COPIED); /* it has run often enough */
     if (q->measured_here) /* by this entry, or for another device of the model */
         return current && is_stale(current);
     return config.mode == TC_MODE_REFRESH ||

@@ -123,6 +123,11 @@ class TuningCache(saveable_base()):  # type: ignore[misc, unused-ignore]
             )
         )
 
+    def exchange_traces(self, traces: set[Trace]) -> set[Trace]:
+        """Replace what the layer was traced with; gives what was there."""
+        before, self._entries.traces = self._entries.traces, traces
+        return before
+
     def collect(self) -> int:
         """Take the layer's new entries out of the process's registry.
 

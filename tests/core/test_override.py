@@ -108,7 +108,7 @@ def test_parse(text, expected):
 
 @pytest.mark.parametrize("text", ["", " ; ", "forward=", "sideways=a", "forward=a;sideways=b"])
 def test_parse_refuses(text):
-    with pytest.raises(ValueError, match="KERAS_TUNEDCONV_OVERRIDE must be .*backward_data"):
+    with pytest.raises(ValueError, match=r"KERAS_TUNEDCONV_OVERRIDE must be .*backward_data"):
         parse(text)
 
 

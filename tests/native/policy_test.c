@@ -92,6 +92,23 @@ static void exact_measures_each(void)
     CHECK_INT(stats().copied, 0);
 }
 
+static void exact_measures_what_was_copied_before(void)
+{
+    start(20, 4);
+    put(problem(4), "other", TC_MEASURED);
+    put(problem(8), "other", TC_COPIED);
+    run(problem(2));
+    CHECK_INT(stats().copied, 1);
+    tc_config settings = config();
+    settings.batch_policy = TC_POLICY_EXACT;
+    configure(settings);
+    run(problem(2));
+    CHECK_INT(stats().measured, 1);
+    run(problem(8));
+    CHECK_INT(stats().measured, 2);
+    CHECK_INT(stats().copied, 0);
+}
+
 static void check_copy(tc_conv conv, const char *algorithm)
 {
     run(conv);
@@ -324,6 +341,7 @@ static void thousands_of_records_are_looked_through(void)
 const test_case policy_cases[] = {
     {"policy/the_first_batch_is_measured_and_others_copy_it", the_first_batch_is_measured_and_others_copy_it},
     {"policy/exact_measures_each", exact_measures_each},
+    {"policy/exact_measures_what_was_copied_before", exact_measures_what_was_copied_before},
     {"policy/the_nearest_batch_by_ratio_counts", the_nearest_batch_by_ratio_counts},
     {"policy/a_measured_batch_stands_above_a_nearer_copy", a_measured_batch_stands_above_a_nearer_copy},
     {"policy/only_relatives_of_the_environment_are_copied", only_relatives_of_the_environment_are_copied},
