@@ -11,17 +11,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from keras_tunedconv.cli.files import UnreadableFile
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
 from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, stdout_console
 
 _NOT_STORED = "sequence"
-
-
-class UnreadableFile(click.ClickException):
-    """A file that is no model's and no database; the exit status is 2, as for wrong arguments."""
-
-    exit_code = 2
 
 
 @click.command()

@@ -19,7 +19,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "bench": ("keras_tunedconv.cli.bench", "bench", "Time tuned and stock side by side."),
     "build": ("keras_tunedconv.cli.build", "build", "Compile the TensorFlow op ahead of its first use."),
     "doctor": ("keras_tunedconv.cli.doctor", "doctor", "Say what is there, what is missing, how to get it."),
+    "diff": ("keras_tunedconv.cli.diff", "diff", "Compare the tuning entries of two files."),
+    "export": (
+        "keras_tunedconv.cli.exchange",
+        "export",
+        "Copy the tuning entries of a file into a database.",
+    ),
     "inspect": ("keras_tunedconv.cli.inspect", "inspect", "List the tuning entries of a file."),
+    "merge": ("keras_tunedconv.cli.exchange", "merge", "Merge the tuning entries of files into a database."),
+    "prune": ("keras_tunedconv.cli.exchange", "prune", "Drop entries of environments from a database."),
+    "tune": ("keras_tunedconv.cli.tune", "tune", "Measure a model's convolutions without data."),
 }
 
 

@@ -13,7 +13,7 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import h5py
@@ -112,6 +112,32 @@ def merge_into(
         if changed:
             _replace(file, _fitting(merged))
     return merged
+
+
+def keep_only(
+    path: str | os.PathLike[str], wanted: Callable[[Record], bool], *, timeout: float = 10.0
+) -> tuple[int, int]:
+    """Drop records from a database file, which is replaced as in `merge_into`.
+
+    Args:
+        path: The file.
+        wanted: Tells whether a record stays.
+        timeout: Seconds to wait for other writers.
+
+    Returns:
+        How many stay, and how many were dropped.
+
+    Raises:
+        DatabaseBusyError: others wrote for longer than `timeout`.
+        DatabaseError: the file is missing, or cannot be read or written.
+    """
+    file = Path(path).resolve()
+    with _locked(file, timeout):
+        records = read(file).records
+        kept = [record for record in records if wanted(record)]
+        if len(kept) != len(records):
+            _replace(file, encode(kept))
+    return len(kept), len(records) - len(kept)
 
 
 def _fitting(merged: dict[Identity, Record]) -> Columns:

@@ -1,0 +1,82 @@
+"""`keras-tunedconv merge`, `export` and `prune`: entries between files, into and out of databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from keras_tunedconv.cli.files import UnreadableFile, read_entries
+from keras_tunedconv.core.record import Record
+from keras_tunedconv.tuning import database
+from keras_tunedconv.tuning.merge import Identity, merge_into
+
+_FILE = click.Path(path_type=Path)
+_ENVIRONMENT_HELP = "Part of an environment's text, such as 'engine=cudnn'; may be given several times."
+
+
+@click.command()
+@click.argument("out", type=_FILE)
+@click.argument("sources", metavar="IN...", type=_FILE, nargs=-1, required=True)
+def merge(out: Path, sources: tuple[Path, ...]) -> None:
+    """Merge the tuning entries of IN, model files or databases, into the database OUT.
+
+    OUT is made if it is missing. Of two entries for one convolution and environment an override stays
+    above a measured one, that above one copied from another size, that above a predicted one; at equal
+    rank the search that tried more wins, then the lower time, then the later one. Nothing is written when
+    an input cannot be read.
+    """
+    entries: dict[Identity, Record] = {}
+    for source in sources:
+        merge_into(entries, read_entries(source).values())
+    _add(out, entries.values())
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.argument("database_file", metavar="DATABASE", type=_FILE)
+@click.option("--environment", "environments", multiple=True, help=f"Only these. {_ENVIRONMENT_HELP}")
+def export(file: Path, database_file: Path, environments: tuple[str, ...]) -> None:
+    """Copy the tuning entries of FILE, a model or a database, into DATABASE, which is made if missing."""
+    entries = list(read_entries(file).values())
+    _check_environments(environments, entries)
+    _add(database_file, [record for record in entries if not environments or _is_of(record, environments)])
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option(
+    "--environment", "environments", multiple=True, required=True, help=_ENVIRONMENT_HELP
+)  # fmt: skip
+@click.option("--keep", is_flag=True, help="Keep these and drop all others.")
+def prune(file: Path, environments: tuple[str, ...], keep: bool) -> None:
+    """Drop the entries of environments from the database FILE."""
+    try:
+        _check_environments(environments, database.read(file).records)
+        left, dropped = database.keep_only(file, lambda record: _is_of(record, environments) == keep)
+    except database.DatabaseError as error:
+        raise UnreadableFile(str(error)) from error
+    click.echo(f"{dropped} entries dropped, {left} left in {file}")
+
+
+def _is_of(record: Record, environments: tuple[str, ...]) -> bool:
+    return any(text in record.environment for text in environments)
+
+
+def _check_environments(environments: tuple[str, ...], records: Iterable[Record]) -> None:
+    known = sorted({record.environment for record in records})
+    for text in environments:
+        if not text or not any(text in environment for environment in known):
+            listed = "".join(f"\n  {environment}" for environment in known) or " none"
+            raise click.UsageError(f"No environment of the file has {text!r} in it. Environments:{listed}")
+
+
+def _add(path: Path, records: Iterable[Record]) -> None:
+    try:
+        before = set(database.read(path).records) if path.exists() else set()
+        merged = database.merge_into(path, records)
+    except (database.DatabaseError, ValueError) as error:
+        raise UnreadableFile(str(error)) from error
+    changed = len(set(merged.values()) - before)
+    click.echo(f"{changed} entries new or changed, {len(merged)} in {path}")

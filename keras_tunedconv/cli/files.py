@@ -1,0 +1,43 @@
+"""Reading the entries of files for commands that compare and combine them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from keras_tunedconv.core.record import Record
+from keras_tunedconv.tuning.archive import ArchiveError, entries_of
+from keras_tunedconv.tuning.merge import Identity, merge_into
+
+
+class UnreadableFile(click.ClickException):
+    """A file that cannot be read or written as asked; the exit status is 2, as for wrong arguments."""
+
+    exit_code = 2
+
+
+def read_entries(path: Path) -> dict[Identity, Record]:
+    """All entries of a model's file or a database; where layers share a convolution, the preferred one.
+
+    Malformed entries are left out, and said on standard error.
+
+    Raises:
+        UnreadableFile: the file, or a layer's entries in it, cannot be read.
+    """
+    try:
+        found = entries_of(path)
+    except ArchiveError as error:
+        raise UnreadableFile(str(error)) from error
+    entries: dict[Identity, Record] = {}
+    for part in found:
+        place = f"{path}, {part.place}" if part.place else str(path)
+        if part.problem:
+            raise UnreadableFile(f"{place}: entries cannot be read: {part.problem}")
+        if part.decoded.malformed:
+            click.echo(
+                f"{place}: {part.decoded.malformed} malformed entries are left out: {part.decoded.problem}",
+                err=True,
+            )
+        merge_into(entries, part.decoded.records)
+    return entries
