@@ -29,6 +29,28 @@ int tc_notes_allowed(const tc_conv *conv, tc_notes notes)
     return !(notes & forbidden);
 }
 
+static int pads_evenly(const tc_conv *conv)
+{
+    for (int axis = 0; axis < conv->spatial_rank; axis++)
+        if (conv->pad_before[axis] != conv->pad_after[axis])
+            return 0;
+    return 1;
+}
+
+/*
+ * Engines whose results were wrong on an H200 under cuDNN 9.19, where cuDNN accepts the convolution all the
+ * same: those of the old backward-filter algorithms take the padding before an axis for the padding after it
+ * too, and engine 50 leaves parts of its output unwritten.
+ */
+int tc_engine_is_right(const tc_conv *conv, int64_t engine)
+{
+    switch (conv->direction) {
+    case TC_BACKWARD_FILTER: return pads_evenly(conv) || !(engine == 1 || engine == 18 || engine == 20);
+    case TC_BACKWARD_DATA: return engine != 50;
+    default: return 1;
+    }
+}
+
 /* ---- rewritings ------------------------------------------------------------------------------------------ */
 
 static int all_equal(const int64_t *values, int count, int64_t value)
@@ -104,6 +126,7 @@ enum { CAPACITY = 128 };
 
 typedef struct variant {
     const tc_rewrite *rewrite;
+    tc_conv asked; /* what cuDNN is asked: the convolution after rewriting */
     tc_suggestion *suggestions;
     size_t count, taken;
 } variant;
@@ -118,9 +141,11 @@ static int same_choice(const tc_suggestion *a, const tc_suggestion *b)
     return 1;
 }
 
+/* `conv` is the caller's, whose arithmetic counts. */
 static void keep(variant *v, const tc_conv *conv, const tc_suggestion *suggestion)
 {
-    if (v->count == CAPACITY || !tc_notes_allowed(conv, suggestion->notes))
+    if (v->count == CAPACITY || !tc_notes_allowed(conv, suggestion->notes) ||
+        !tc_engine_is_right(&v->asked, suggestion->engine))
         return;
     for (size_t i = 0; i < v->count; i++)
         if (same_choice(&v->suggestions[i], suggestion))
@@ -180,8 +205,10 @@ static tc_status find(const tc_cudnn_library *library, cudnnHandle_t handle, con
     tc_problem problem;
     tc_graph graph;
     tc_status status = tc_problem_make(conv, v->rewrite, &problem);
-    if (status == TC_OK)
+    if (status == TC_OK) {
+        v->asked = problem.conv;
         status = tc_graph_make(library, handle, &problem.conv, &graph);
+    }
     if (status == TC_UNSUPPORTED)
         return TC_OK;
     if (status != TC_OK)

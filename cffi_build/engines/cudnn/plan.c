@@ -79,6 +79,8 @@ static tc_status build(tc_plan *plan, const tc_algorithm *algorithm, cudnnHandle
     status = tc_graph_engine_notes(&graph, algorithm->engine, &notes);
     if (status == TC_OK && !tc_notes_allowed(&plan->conv, notes))
         status = tc_fail(TC_NOT_FOUND, "this engine does not compute as the convolution asks for");
+    if (status == TC_OK && !tc_engine_is_right(&plan->problem.conv, algorithm->engine))
+        status = tc_fail(TC_NOT_FOUND, "this engine gives wrong results for such a convolution");
     if (status == TC_OK)
         status = tc_graph_execution(&graph, algorithm->engine, algorithm->knobs, algorithm->knob_count,
                                     &plan->execution);
