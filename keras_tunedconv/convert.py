@@ -75,7 +75,8 @@ def _twin(model: Any, old: type[Any], new: type[Any]) -> Any:
     def clone(layer: Any) -> Any:
         kind = new if type(layer) is old else type(layer)
         copy = kind.from_config(_replace(layer.get_config(), old, new))
-        if not copy.built and layer.built and layer.get_build_config():
+        # A graph's nodes may also be operations, which have no weights to build.
+        if isinstance(layer, keras.Layer) and not copy.built and layer.built and layer.get_build_config():
             copy.build_from_config(layer.get_build_config())
         return copy
 

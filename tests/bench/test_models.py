@@ -9,6 +9,9 @@ from keras_tunedconv.bench.problem import load_set, set_names
 if not any(importlib.util.find_spec(name) for name in ("tensorflow", "jax", "torch")):
     pytest.skip("needs a Keras backend", allow_module_level=True)
 
+import keras
+
+import keras_tunedconv
 from keras_tunedconv.bench import models
 
 
@@ -21,6 +24,20 @@ def test_a_set_holds_the_models_convolutions(name):
     found = models.convolutions(models.build(name, 224), batch=8)
     expected = load_set(name)
     assert {p.text for p in found} == {p.text for p in expected}
+
+
+# Of those left to the slow run, ConvNeXt takes longest; MobileNetV3 has every kind of node there is.
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "mobilenet_v3" else pytest.param(n, marks=pytest.mark.slow) for n in sorted(models.MODELS)],
+)
+def test_every_model_has_a_tuned_twin(name):
+    model = models.build(name, 64)
+    twin = keras_tunedconv.to_tuned(model)
+    stock = [layer for layer in model._flatten_layers() if type(layer) is keras.layers.Conv2D]
+    tuned = [layer for layer in twin._flatten_layers() if isinstance(layer, keras_tunedconv.TunedConv2D)]
+    assert [layer.name for layer in tuned] == [layer.name for layer in stock]
+    assert stock
 
 
 def test_resnext50_has_its_published_size():
