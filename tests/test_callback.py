@@ -159,6 +159,17 @@ def test_the_next_run_knows_it(path):
     assert set(content(records)) <= set(content(registry.collect()[0]))
 
 
+def test_a_run_that_learns_nothing_leaves_the_file_alone(path, monkeypatch):
+    model, y = compiled()
+    model.fit(X, y, verbose=0, callbacks=[TuningCallback(path)])
+    registry.clear()
+    monkeypatch.setattr(
+        database, "merge_into", lambda *a, **k: pytest.fail("the file was opened for writing")
+    )
+    model.fit(X, y, epochs=2, verbose=0, callbacks=[TuningCallback(path)])
+    assert content(registry.collect()[0]) == content(database.read(path).records)
+
+
 @pytest.mark.parametrize("run", ["evaluate", "predict"])
 def test_evaluation_and_prediction_read_and_write_it_too(run, path):
     database.merge_into(path, make_records(5, environment="engine=other"))

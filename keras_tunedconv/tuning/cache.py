@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from html import escape
 from typing import Any
 
@@ -135,6 +135,19 @@ class TuningCache(saveable_base()):  # type: ignore[misc, unused-ignore]
             How many were new or changed.
         """
         return self._entries.collect()
+
+    def take(self, records: Sequence[Record]) -> int:
+        """Add entries, which this process may then run.
+
+        Args:
+            records: The entries; those that are known better stay.
+
+        Returns:
+            How many are new.
+        """
+        before = len(self.records())
+        self._entries.take(records)
+        return len(self.records()) - before
 
     # ---- saving and loading, called by Keras -------------------------------------------------------
 

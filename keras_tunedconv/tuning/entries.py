@@ -14,7 +14,7 @@ from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import keras_store
 from keras_tunedconv.tuning.intake import put_all
-from keras_tunedconv.tuning.merge import Identity, merge_into, supersede
+from keras_tunedconv.tuning.merge import Identity, identity, merge_into, stored_form, supersede
 from keras_tunedconv.tuning.schema import MAX_RECORDS, SchemaError, decode
 
 # The shapes and arguments of a traced call, as ConvPattern.from_shapes takes them.
@@ -51,11 +51,11 @@ class Entries:
             records, self._seen_sequence = registry.collect(self._seen_sequence)
             self._seen_traces = len(traces)
             changed = 0
-            for record in filter(wanted.matches, records):
-                key = record.environment, record.key
+            for record in map(stored_form, filter(wanted.matches, records)):
+                key = identity(record)
                 known = self._records.get(key)
                 best = record if known is None else supersede(known, record)
-                changed += best is not known
+                changed += best != known
                 self._records[key] = best
             return changed
 
@@ -66,7 +66,7 @@ class Entries:
             won = merge_into(self._records, records)
             refused = put_all(won)
             for record, _ in refused:
-                key = record.environment, record.key
+                key = identity(record)
                 self._records.pop(key, None)
                 if key in before:
                     self._records[key] = before[key]

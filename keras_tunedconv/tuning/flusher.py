@@ -12,7 +12,7 @@ from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.intake import put_all
-from keras_tunedconv.tuning.merge import Identity, identity
+from keras_tunedconv.tuning.merge import Identity, identity, stored_form
 
 _INTERVAL_SECONDS = 1.0
 # While a step waits, others' writing is not waited for: the entries go with the next flush.
@@ -80,8 +80,10 @@ class Flusher:
             self.flush()
 
     def _flush(self, timeout: float) -> None:
-        records, sequence = registry.collect(self._flushed_sequence)
+        collected, sequence = registry.collect(self._flushed_sequence)
+        records = [record for record in map(stored_form, collected) if self._is_news(record)]
         if not records:
+            self._flushed_sequence = sequence
             return
         try:
             self._known = database.merge_into(self._path, records, known=self._known, timeout=timeout)
@@ -92,6 +94,9 @@ class Flusher:
             return
         self._flushed_sequence = sequence
         self._failed = False
+
+    def _is_news(self, record: Record) -> bool:
+        return self._known.get(identity(record)) != record
 
     def _fail(self, error: database.DatabaseError) -> None:
         """Say so once; the next epoch's end tries again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from keras_tunedconv.core.record import Provenance, Record
 
@@ -30,6 +31,11 @@ def identity(record: Record) -> Identity:
     of a newer one; they stay side by side.
     """
     return record.environment, record.key
+
+
+def stored_form(record: Record) -> Record:
+    """A record as a file would give it back: without its place in this process's registry."""
+    return replace(record, sequence=0)
 
 
 def prefer(first: Record, second: Record) -> Record:
@@ -61,7 +67,7 @@ def merge_into(known: dict[Identity, Record], records: Iterable[Record]) -> list
     """
     changed = []
     for record in records:
-        key = record.environment, record.key
+        key = identity(record)
         before = known.get(key)
         if before is None or prefer(before, record) is record:
             known[key] = record

@@ -93,6 +93,13 @@ def test_a_cache_that_traced_nothing_collects_nothing():
     assert TuningCache().collect() == 0
 
 
+def test_what_is_known_already_is_no_change():
+    cache = traced()
+    cache.load_own_variables(saved_of(make_record(KEYS[0])))
+    assert len(registry.collect()[0]) == 1
+    assert cache.collect() == 0
+
+
 def test_what_the_process_runs_replaces_what_a_file_said():
     cache = traced()
     cache.load_own_variables(saved_of(make_record(KEYS[0], time_seconds=1e-12, created=1000)))

@@ -1,6 +1,5 @@
 """The database: whole at every moment, shared by many, never somebody else's file."""
 
-import multiprocessing
 import os
 import random
 import resource
@@ -207,30 +206,46 @@ def test_what_killed_writers_left_is_removed(path):
     assert other.exists()
 
 
-def add(path, writer, count, parts):
-    records = [replace(record, environment=f"engine=test;writer={writer}") for record in make_records(count)]
-    for part in range(parts):
-        merge_into(path, records[part::parts], timeout=60.0)
+def start(code, *arguments):
+    """A process that runs code which uses the tests' helpers."""
+    tests = str(Path(__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment)
 
 
-def write_at_once(path, writers, count, parts, start):
-    context = multiprocessing.get_context(start)
-    processes = [context.Process(target=add, args=(path, w, count, parts)) for w in range(writers)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * writers
+# Each of several forked children writes, so that one interpreter's start serves them all.
+WRITE_AT_ONCE = """
+import os, sys
+from tuning_data import make_records
+from keras_tunedconv.tuning.database import merge_into
+
+path, writers, count, parts = sys.argv[1], *map(int, sys.argv[2:])
+merge_into(path, [])
+for writer in range(writers):
+    if os.fork() == 0:
+        records = make_records(count, environment=f"engine=test;writer={writer}")
+        for part in range(parts):
+            merge_into(path, records[part::parts], timeout=60.0)
+        os._exit(0)
+for _ in range(writers):
+    assert os.wait()[1] == 0
+"""
+
+
+def write_at_once(path, writers, count, parts):
+    with start(WRITE_AT_ONCE, path, writers, count, parts) as process:
+        assert process.wait(timeout=250) == 0
     assert len(read(path).records) == writers * count
 
 
 def test_writers_at_once_lose_nothing(path):
-    write_at_once(path, writers=4, count=30, parts=5, start="fork")
+    write_at_once(path, writers=4, count=30, parts=5)
 
 
 @pytest.mark.slow
 def test_eight_writers_with_five_hundred_entries_each(path):
-    write_at_once(path, writers=8, count=500, parts=10, start="fork")
+    write_at_once(path, writers=8, count=500, parts=10)
 
 
 WRITE_FOREVER = """
@@ -244,16 +259,9 @@ for i in range(10**6):
 
 
 def kill_writers(path, kills):
-    tests = Path(__file__).parents[1]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]),
-    }
     chance = random.Random(1)
     for _ in range(kills):
-        with subprocess.Popen(
-            [sys.executable, "-c", WRITE_FOREVER, str(path)], stdout=subprocess.PIPE, env=environment
-        ) as process:
+        with start(WRITE_FOREVER, path) as process:
             process.stdout.readline()
             time.sleep(chance.uniform(0, 0.3))
             process.send_signal(signal.SIGKILL)
