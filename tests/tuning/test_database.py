@@ -1,9 +1,7 @@
 """The database: whole at every moment, shared by many, never somebody else's file."""
 
 import os
-import random
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -248,33 +246,41 @@ def test_eight_writers_with_five_hundred_entries_each(path):
     write_at_once(path, writers=8, count=500, parts=10)
 
 
-WRITE_FOREVER = """
-import sys
+# Children write without end and are killed at a random moment; after each the file is looked at.
+KILL_WRITERS = """
+import os, random, signal, sys, time
 from tuning_data import make_records
-from keras_tunedconv.tuning.database import merge_into
-print("ready", flush=True)
-for i in range(10**6):
-    merge_into(sys.argv[1], make_records(60, environment=f"engine=test;turn={i % 20}"))
+from keras_tunedconv.tuning.database import merge_into, read
+
+path, kills = sys.argv[1], int(sys.argv[2])
+merge_into(path, make_records(60))
+chance, turns = random.Random(1), 0
+for _ in range(kills):
+    child = os.fork()
+    if child == 0:
+        while True:
+            turns += 1
+            environment = f"engine=test;writer={os.getpid()};turn={turns % 9}"
+            merge_into(path, make_records(60, environment=environment))
+    time.sleep(chance.uniform(0, 0.3))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    decoded = read(path)
+    assert decoded.malformed == 0
+    assert len(decoded.records) % 60 == 0
+assert len(read(path).records) > 60
 """
 
 
 def kill_writers(path, kills):
-    chance = random.Random(1)
-    for _ in range(kills):
-        with start(WRITE_FOREVER, path) as process:
-            process.stdout.readline()
-            time.sleep(chance.uniform(0, 0.3))
-            process.send_signal(signal.SIGKILL)
-        if path.exists():
-            decoded = read(path)
-            assert decoded.malformed == 0
-            assert len(decoded.records) % 60 == 0
-    merge_into(path, make_records(1), timeout=1.0)
+    with start(KILL_WRITERS, path, kills) as process:
+        assert process.wait(timeout=1000) == 0
+    merge_into(path, make_records(1, environment="engine=last"), timeout=1.0)
     assert [p.name for p in path.parent.iterdir() if p.suffix == ".tmp"] == []
 
 
 def test_a_killed_writer_leaves_a_whole_file_and_no_lock(path):
-    kill_writers(path, 4)
+    kill_writers(path, 10)
 
 
 @pytest.mark.slow
