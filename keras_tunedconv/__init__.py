@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from keras_tunedconv.core.errors import TuningWarning as TuningWarning
     from keras_tunedconv.core.override import override as override
     from keras_tunedconv.core.registry import stats as stats
+    from keras_tunedconv.filling import fill as fill
     from keras_tunedconv.layers.tuned_conv2d import TunedConv2D as TunedConv2D
     from keras_tunedconv.reporting import report as report
 
@@ -36,6 +37,7 @@ _HOMES = {
     "TuningWarning": "keras_tunedconv.core.errors",
     "TunedConvError": "keras_tunedconv.core.errors",
     "config": "keras_tunedconv.core.config",
+    "fill": "keras_tunedconv.filling",
     "override": "keras_tunedconv.core.override",
     "report": "keras_tunedconv.reporting",
     "stats": "keras_tunedconv.core.registry",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 
 import keras
 import numpy as np
 import pytest
 
-from keras_tunedconv import TunedConv2D
+from keras_tunedconv import TunedConv2D, fill
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.config import config
 from keras_tunedconv.core.descriptor import ConvDescriptor
@@ -21,23 +22,29 @@ pytestmark = [
 ]
 
 
-def small_model(**arguments) -> keras.Model:
+# Each model has convolutions of its own: what oneDNN lists changes once it has run a convolution, and with
+# it what may be copied.
+_filters = count(3)
+
+
+def small_model() -> keras.Model:
+    filters = next(_filters)
     model = keras.Sequential(
         [
             keras.Input((8, 8, 2)),
-            TunedConv2D(4, 3, padding="same", activation="relu"),
-            TunedConv2D(3, 3),
+            TunedConv2D(filters, 3, padding="same", activation="relu"),
+            TunedConv2D(filters, 3),
             keras.layers.Flatten(),
             keras.layers.Dense(1),
         ]
     )
-    model.compile("sgd", "mse", **arguments)
+    model.compile("sgd", "mse")
     return model
 
 
-def data(count: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(count)
-    return rng.random((count, 8, 8, 2), "float32"), rng.random((count, 1), "float32")
+def data(size: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(size)
+    return rng.random((size, 8, 8, 2), "float32"), rng.random((size, 1), "float32")
 
 
 class Measured(keras.callbacks.Callback):
@@ -123,3 +130,21 @@ def test_many_image_sizes_measure_a_few():
             np.testing.assert_allclose(output, keras.ops.convert_to_numpy(stock), rtol=1e-4, atol=1e-5)
     stats = registry.stats()
     assert (stats["measured"], stats["copied"], stats["defaults"]) == (2, 5, 0)
+
+
+def test_fill_copies_to_the_listed_sizes():
+    model = small_model()
+    model.predict(data(4)[0], verbose=0)
+    model.predict(data(2)[0], verbose=0)  # copied, so no source
+    assert fill(model, [1, 2, 4, 8]) == 4
+    records = model.layers[0].tuning.records()
+    (measured,) = (r for r in records if r.provenance is Provenance.MEASURED)
+    assert sorted(ConvDescriptor.from_key(r.key).x_dims[0] for r in records) == [1, 2, 4, 8]
+    assert {(r.algorithm, r.environment) for r in records} == {(measured.algorithm, measured.environment)}
+    with config.override(mode="replay"):
+        model.predict(data(8)[0], batch_size=8, verbose=0)
+    assert registry.stats()["measured"] == 2
+    assert fill(model, [8]) == 0
+    for bad in ([0], [2.0], ["4"]):
+        with pytest.raises(ValueError, match="integers of at least 1"):
+            fill(model, bad)

@@ -225,6 +225,19 @@ class Part(Mapping[str, Record]):
     def __len__(self) -> int:
         return len(self._shown())
 
+    # Mapping would look each key up anew.
+    def keys(self) -> KeysView[str]:
+        """Keys of the entries there are now."""
+        return self._shown().keys()
+
+    def values(self) -> ValuesView[Record]:
+        """The entries there are now."""
+        return self._shown().values()
+
+    def items(self) -> ItemsView[str, Record]:
+        """Keys and entries there are now."""
+        return self._shown().items()
+
     def __repr__(self) -> str:
         lines = [f"{self._direction}: {len(self)} entries", *(_line(record) for record in self.values())]
         return "\n  ".join(lines)
