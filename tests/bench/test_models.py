@@ -15,22 +15,23 @@ import keras_tunedconv
 from keras_tunedconv.bench import models
 
 
+def some(*names):
+    """All models; those not named in the slow run only, since building one takes seconds."""
+    return [n if n in names else pytest.param(n, marks=pytest.mark.slow) for n in sorted(models.MODELS)]
+
+
 def test_each_set_but_the_baselines_belongs_to_a_model():
     assert set(set_names()) == {"baselines", *models.MODELS}
 
 
-@pytest.mark.parametrize("name", sorted(models.MODELS))
+@pytest.mark.parametrize("name", some("resnext50", "unet"))
 def test_a_set_holds_the_models_convolutions(name):
     found = models.convolutions(models.build(name, 224), batch=8)
     expected = load_set(name)
     assert {p.text for p in found} == {p.text for p in expected}
 
 
-# Of those left to the slow run, ConvNeXt takes longest; MobileNetV3 has every kind of node there is.
-@pytest.mark.parametrize(
-    "name",
-    [n if n == "mobilenet_v3" else pytest.param(n, marks=pytest.mark.slow) for n in sorted(models.MODELS)],
-)
+@pytest.mark.parametrize("name", some("mobilenet_v3"))
 def test_every_model_has_a_tuned_twin(name):
     model = models.build(name, 64)
     twin = keras_tunedconv.to_tuned(model)
