@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -18,13 +19,21 @@ def saveable_base() -> Any:
     return object  # entries then stay in the process; weights are saved as ever
 
 
-def in_symbolic_scope() -> bool:
-    """Whether Keras only infers shapes, with made-up dims in place of unknown ones."""
+def _never() -> bool:
+    return False
+
+
+def _find_in_symbolic_scope() -> Callable[[], bool]:
     try:
         from keras.src.backend.common.symbolic_scope import in_symbolic_scope
     except ImportError:
-        return False
-    return bool(in_symbolic_scope())
+        return _never  # shapes made up for inference are then taken for traced ones, and match nothing
+    found: Callable[[], bool] = in_symbolic_scope
+    return found
+
+
+in_symbolic_scope = _find_in_symbolic_scope()
+"""Whether Keras only infers shapes, with made-up dims in place of unknown ones."""
 
 
 def flatten_layers(model: Any) -> list[Any]:

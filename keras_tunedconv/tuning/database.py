@@ -95,9 +95,7 @@ def merge_into(
         DatabaseError: the file cannot be read or written.
         ValueError: a record is malformed.
     """
-    # Through a symbolic link the file it names is replaced, not the link.
-    file = Path(path).resolve()
-    with _locked(file, timeout):
+    with _locked(path, timeout) as file:
         merged = {identity(record): record for record in read(file).records} if file.exists() else {}
         changed = False
         for record in records:
@@ -131,8 +129,7 @@ def keep_only(
         DatabaseBusyError: others wrote for longer than `timeout`.
         DatabaseError: the file is missing, or cannot be read or written.
     """
-    file = Path(path).resolve()
-    with _locked(file, timeout):
+    with _locked(path, timeout) as file:
         records = read(file).records
         kept = [record for record in records if wanted(record)]
         if len(kept) != len(records):
@@ -153,8 +150,14 @@ def _fitting(merged: dict[Identity, Record]) -> Columns:
 
 
 @contextlib.contextmanager
-def _locked(file: Path, timeout: float) -> Iterator[None]:
-    if not file.parent.is_dir():
+def _locked(path: str | os.PathLike[str], timeout: float) -> Iterator[Path]:
+    """Hold a database's lock; gives the file itself, which is replaced, not a symbolic link to it."""
+    try:
+        file = Path(path).resolve()
+        folder = file.parent.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DatabaseError(f"The tuning database {path} cannot be written: {error}.") from error
+    if not folder:
         raise DatabaseError(f"The folder of the tuning database {file} does not exist; create it first.")
     lock = FileLock(f"{file}.lock", timeout=timeout)
     try:
@@ -171,7 +174,7 @@ def _locked(file: Path, timeout: float) -> Iterator[None]:
             "to, on a file system with locks."
         ) from error
     try:
-        yield
+        yield file
     except OSError as error:
         raise DatabaseError(f"The tuning database {file} cannot be written: {error}.") from error
     finally:

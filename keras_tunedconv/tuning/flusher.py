@@ -89,7 +89,7 @@ class Flusher:
             self._known = database.merge_into(self._path, records, known=self._known, timeout=timeout)
         except database.DatabaseBusyError:
             raise
-        except database.DatabaseError as error:
+        except (database.DatabaseError, ValueError) as error:
             self._fail(error)
             return
         self._flushed_sequence = sequence
@@ -98,7 +98,7 @@ class Flusher:
     def _is_news(self, record: Record) -> bool:
         return self._known.get(identity(record)) != record
 
-    def _fail(self, error: database.DatabaseError) -> None:
+    def _fail(self, error: Exception) -> None:
         """Say so once; the next epoch's end tries again."""
         if not self._failed:
             self._warn(f"{error} Training goes on, and the model's own file is not affected.")

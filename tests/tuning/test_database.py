@@ -139,6 +139,15 @@ def test_a_missing_folder_is_an_error_that_names_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["loop.h5", "nul\0.h5", "x" * 300])
+def test_paths_that_name_no_file_are_errors(name, tmp_path):
+    (tmp_path / "loop.h5").symlink_to("loop.h5")
+    with pytest.raises(DatabaseError):
+        merge_into(tmp_path / name, make_records(1))
+    with pytest.raises(DatabaseError):
+        read(tmp_path / name)
+
+
 def test_a_folder_that_cannot_be_written_is_an_error():
     with pytest.raises(DatabaseError, match="cannot be locked"):
         merge_into("/proc/tuning.h5", make_records(1))
