@@ -2,10 +2,12 @@
  * The implementations oneDNN has for a convolution, in three formulations that differ in who chooses
  * the layouts of the tensors:
  *
- *   any     oneDNN chooses all, as its documentation advises; tensors are reordered where it chose another
- *           layout than the caller's. Its first implementation is the default.
  *   plain   input and output stay as they are, the filter is oneDNN's choice
+ *   any     oneDNN chooses all; tensors are reordered where it chose another layout than the caller's
  *   strict  all stay as they are
+ *
+ * The default is what frameworks built on oneDNN ask for, its first implementation of "plain" for channels-last
+ * tensors and of "any" for others, for which its kernels want blocks of channels.
  *
  * Names are "onednn:<implementation>#<occurrence>/<formulation>", the occurrence counting the implementations
  * of one name in one formulation. What a later formulation would run with the very layouts of an earlier one
@@ -19,13 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *name; onednn_freedom freedom; } formulations[] = {
-    {"any", 1u << ONEDNN_X | 1u << ONEDNN_W | 1u << ONEDNN_Y},
-    {"plain", 1u << ONEDNN_W},
-    {"strict", 0},
-};
+typedef struct onednn_formulation {
+    const char *name;
+    onednn_freedom freedom;
+} onednn_formulation;
 
-enum { FORMULATIONS = sizeof formulations / sizeof *formulations };
+static const onednn_formulation plain = {"plain", 1u << ONEDNN_W};
+static const onednn_formulation any = {"any", 1u << ONEDNN_X | 1u << ONEDNN_W | 1u << ONEDNN_Y};
+static const onednn_formulation strict = {"strict", 0};
+
+enum { FORMULATIONS = 3 };
+static const onednn_formulation *const channels_last_order[FORMULATIONS] = {&plain, &any, &strict};
+static const onednn_formulation *const other_order[FORMULATIONS] = {&any, &plain, &strict};
 
 static int same_layouts(const onednn_engine *engine, tc_direction direction, const_dnnl_primitive_desc_t a,
                         const_dnnl_primitive_desc_t b)
@@ -67,7 +74,7 @@ static tc_status append(onednn_choices *choices, const onednn_choice *choice)
 
 /* The name of the implementation, its flags and its occurrence among those listed so far. */
 static tc_status identify(const onednn_engine *engine, const onednn_choices *choices, const_dnnl_primitive_desc_t desc,
-                          onednn_choice *choice)
+                          const char *formulation, onednn_choice *choice)
 {
     const char *implementation = NULL;
     tc_status status = onednn_check(
@@ -80,29 +87,19 @@ static tc_status identify(const onednn_engine *engine, const onednn_choices *cho
         choice->occurrence += choices->items[i].formulation == choice->formulation &&
                               strcmp(choices->items[i].implementation, choice->implementation) == 0;
     snprintf(choice->candidate.name, sizeof choice->candidate.name, "onednn:%s#%d/%s", choice->implementation,
-             choice->occurrence, formulations[choice->formulation].name);
+             choice->occurrence, formulation);
     choice->candidate.flags = TC_CANDIDATE_DETERMINISTIC; /* work is split by the number of threads alone */
     if (strncmp(choice->implementation, "ref", 3) == 0)
         choice->candidate.flags |= TC_CANDIDATE_LAST_RESORT;
     return TC_OK;
 }
 
-/*
- * Those known to crash the process. Up to 3.13, brgemm kernels for positions that see padding only are not
- * built but called (https://github.com/uxlfoundation/oneDNN/pull/5944).
- */
-static int is_broken(const onednn_problem *problem, const char *implementation)
-{
-    return problem->sees_padding_only && strstr(implementation, "brg") != NULL;
-}
-
 /* Adds the implementation that desc stands at. */
 static tc_status add_choice(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices,
-                            const_dnnl_primitive_desc_t desc, int formulation, int rank)
+                            const_dnnl_primitive_desc_t desc, const char *formulation, onednn_choice choice)
 {
-    onednn_choice choice = {.formulation = formulation, .rank = rank};
-    tc_status status = identify(engine, choices, desc, &choice);
-    if (status != TC_OK || is_broken(problem, choice.implementation))
+    tc_status status = identify(engine, choices, desc, formulation, &choice);
+    if (status != TC_OK || onednn_is_defective(engine, problem, desc, choice.implementation))
         return status;
     status = onednn_check(engine->library.primitive_desc_clone(&choice.desc, desc), "copy a descriptor");
     if (status != TC_OK)
@@ -114,18 +111,19 @@ static tc_status add_choice(const onednn_engine *engine, const onednn_problem *p
     return status;
 }
 
-static tc_status add_formulation(const onednn_engine *engine, const onednn_problem *problem, int formulation,
-                                 onednn_choices *choices)
+static tc_status add_formulation(const onednn_engine *engine, const onednn_problem *problem,
+                                 const onednn_formulation *formulation, int place, onednn_choices *choices)
 {
     dnnl_primitive_desc_t desc = NULL;
-    tc_status status = onednn_problem_describe(engine, problem, formulations[formulation].freedom, &desc);
+    tc_status status = onednn_problem_describe(engine, problem, formulation->freedom, &desc);
     if (status == TC_UNSUPPORTED)
         return TC_OK; /* no implementation takes these layouts */
     if (status != TC_OK)
         return status;
     int rank = 0;
     do
-        status = add_choice(engine, problem, choices, desc, formulation, rank++);
+        status = add_choice(engine, problem, choices, desc, formulation->name,
+                            (onednn_choice){.formulation = place, .rank = rank++});
     while (status == TC_OK && engine->library.primitive_desc_next_impl(desc) == dnnl_success);
     engine->library.primitive_desc_destroy(desc);
     return status;
@@ -157,9 +155,10 @@ static int compare_choices(const void *left, const void *right)
 tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices)
 {
     memset(choices, 0, sizeof *choices);
+    const onednn_formulation *const *order = problem->channels_last ? channels_last_order : other_order;
     tc_status status = TC_OK;
     for (int i = 0; i < FORMULATIONS && status == TC_OK; i++)
-        status = add_formulation(engine, problem, i, choices);
+        status = add_formulation(engine, problem, order[i], i, choices);
     if (status == TC_OK && choices->count == 0)
         status = tc_fail(TC_UNSUPPORTED, "oneDNN has no implementation of this convolution for this processor");
     if (status != TC_OK) {

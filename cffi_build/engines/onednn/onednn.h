@@ -6,6 +6,7 @@
  *   environment.c  the text of CPU and library in the key
  *   problem.c      tc_conv in oneDNN's terms
  *   candidates.c   the implementations oneDNN has for it
+ *   defects.c      those of them that must not run
  *   plan.c         one of them, ready to run
  *   engine.c       the table of functions for the core
  */
@@ -35,6 +36,7 @@
     X(memory_desc_create_with_tag) \
     X(memory_desc_destroy) \
     X(memory_desc_equal) \
+    X(memory_desc_query) \
     X(memory_desc_get_size) \
     X(memory_create) \
     X(memory_destroy) \
@@ -113,7 +115,11 @@ typedef struct onednn_problem {
     tc_direction direction;
     onednn_tensor tensors[ONEDNN_OPERANDS];
     dnnl_dims_t strides, dilations, pad_before, pad_after;
-    int sees_padding_only; /* some position of the output meets no element of the input */
+    int32_t spatial_rank;
+    int channels_last;       /* input and output */
+    int pointwise, strided;  /* a filter of one element; a stride other than 1 */
+    int position_in_padding; /* some position of the output meets no element of the input */
+    int tap_in_padding;      /* some element of the filter meets none, at any position */
 } onednn_problem;
 
 /* Which layouts oneDNN may choose for itself: bit ONEDNN_X, ONEDNN_W, ONEDNN_Y. */
@@ -140,7 +146,7 @@ typedef struct onednn_choice {
     char implementation[TC_NAME_SIZE / 2];
     int occurrence; /* among the implementations of that name in one formulation */
     int rank;       /* place in oneDNN's own order within one formulation */
-    int formulation;
+    int formulation; /* its place among the formulations of the problem */
     int repeated;   /* an earlier formulation has the same */
     dnnl_primitive_desc_t desc;
 } onednn_choice;
@@ -153,6 +159,12 @@ typedef struct onednn_choices {
 /* All implementations, the default first; each different from those before it. */
 tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices);
 void onednn_choices_free(const onednn_engine *engine, onednn_choices *choices);
+
+/* ---- defects.c ----------------------------------------------------------------------------------- */
+
+/* Whether the implementation called `name` that desc stands at is known to go wrong on this problem. */
+int onednn_is_defective(const onednn_engine *engine, const onednn_problem *problem, const_dnnl_primitive_desc_t desc,
+                        const char *name);
 
 /* ---- plan.c -------------------------------------------------------------------------------------- */
 

@@ -64,17 +64,22 @@ static void make_filter(const tc_conv *conv, onednn_tensor *tensor)
     }
 }
 
-/* Whether along this axis the filter meets no element of the input at some position of the output. */
-static int sees_padding_only(const tc_conv *conv, int axis)
+/* Whether none of the points offset, offset + step, ... (count of them) lies in 0 ... size - 1. */
+static int misses(int64_t offset, int64_t step, int64_t count, int64_t size)
 {
-    int64_t size = conv->x_dims[2 + axis], dilation = conv->dilation[axis];
-    for (int64_t i = 0; i < conv->y_dims[2 + axis]; i++) {
-        int64_t first = i * conv->stride[axis] - conv->pad_before[axis];
-        int64_t tap = first < 0 ? (dilation - 1 - first) / dilation : 0; /* the first not before the input */
-        if (tap >= conv->w_dims[2 + axis] || first + tap * dilation >= size)
-            return 1;
-    }
-    return 0;
+    int64_t first = offset < 0 ? (step - 1 - offset) / step : 0;
+    return first >= count || offset + first * step >= size;
+}
+
+/* What of output and filter only meets padding along an axis. */
+static void find_padding(const tc_conv *conv, int axis, onednn_problem *problem)
+{
+    int64_t size = conv->x_dims[2 + axis], taps = conv->w_dims[2 + axis], positions = conv->y_dims[2 + axis];
+    int64_t stride = conv->stride[axis], dilation = conv->dilation[axis], pad = conv->pad_before[axis];
+    for (int64_t i = 0; i < positions && !problem->position_in_padding; i++)
+        problem->position_in_padding = misses(i * stride - pad, dilation, taps, size);
+    for (int64_t i = 0; i < taps && !problem->tap_in_padding; i++)
+        problem->tap_in_padding = misses(i * dilation - pad, stride, positions, size);
 }
 
 tc_status onednn_problem_make(const tc_conv *conv, onednn_problem *problem)
@@ -86,6 +91,9 @@ tc_status onednn_problem_make(const tc_conv *conv, onednn_problem *problem)
         return tc_fail(TC_UNSUPPORTED, "oneDNN convolves float32, bfloat16 and float16 on CPUs and accumulates in "
                        "float32, not float64");
     problem->direction = (tc_direction)conv->direction;
+    problem->spatial_rank = conv->spatial_rank;
+    problem->channels_last = conv->x_layout == TC_CHANNELS_LAST && conv->y_layout == TC_CHANNELS_LAST;
+    problem->pointwise = 1;
     make_data(conv->x_dims, conv->x_layout, conv->spatial_rank, &problem->tensors[ONEDNN_X]);
     make_data(conv->y_dims, conv->y_layout, conv->spatial_rank, &problem->tensors[ONEDNN_Y]);
     make_filter(conv, &problem->tensors[ONEDNN_W]);
@@ -94,7 +102,9 @@ tc_status onednn_problem_make(const tc_conv *conv, onednn_problem *problem)
         problem->dilations[i] = conv->dilation[i] - 1; /* oneDNN counts the gaps */
         problem->pad_before[i] = conv->pad_before[i];
         problem->pad_after[i] = conv->pad_after[i];
-        problem->sees_padding_only |= sees_padding_only(conv, i);
+        problem->pointwise &= conv->w_dims[2 + i] == 1;
+        problem->strided |= conv->stride[i] > 1;
+        find_padding(conv, i, problem);
     }
     return TC_OK;
 }
