@@ -63,6 +63,17 @@ def test_models_inside_models_shared_layers_and_wrappers():
         np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_models_with_operations_between_layers():
+    inputs = keras.Input((9, 9, 3))
+    hidden = Conv2D(3, 3, padding="same")(inputs)
+    model = keras.Model(inputs, keras.ops.relu(hidden + 1.0) * inputs)
+    tuned = to_tuned(model)
+    assert kinds(tuned) == [TunedConv2D]
+    x = np.random.default_rng(0).standard_normal((2, 9, 9, 3)).astype("float32")
+    received, expected = (each.predict(x, verbose=0) for each in (tuned, model))
+    np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_the_model_itself_is_not_changed():
     stock = build("functional", Conv2D)
     before = stock.get_weights()
