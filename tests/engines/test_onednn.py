@@ -289,3 +289,20 @@ def test_float64_is_unsupported():
     assert not engines.supported(descriptor)
     with pytest.raises(UnsupportedError, match="float64"):
         engines.candidates(descriptor)
+
+
+def test_the_list_stays_as_it_is_when_primitives_exist():
+    """A stored name must be one that a fresh process lists too."""
+
+    def listed(batch: int) -> list[str]:
+        descriptor = forward_descriptor((batch, 10, 10, 16), (3, 3, 16, 16), padding="same")
+        names = engines.candidates(descriptor)
+        x, w, y = reference.random_operands(descriptor)
+        for name in names:
+            if not name.startswith("onednn:ref"):
+                engines.run_algorithm(descriptor, x, w, y, name)
+        return names
+
+    first = listed(3)
+    for batch in (5, 3, 7):
+        assert listed(batch) == first

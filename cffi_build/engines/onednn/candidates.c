@@ -94,12 +94,38 @@ static tc_status identify(const onednn_engine *engine, const onednn_choices *cho
     return TC_OK;
 }
 
+/*
+ * Whether the iterator gave an implementation a second time: oneDNN's own hands out a cached descriptor without
+ * moving on once primitives of such a convolution exist, so its list would grow as a process runs.
+ */
+static int is_listed(const onednn_engine *engine, tc_direction direction, const onednn_choices *choices,
+                     const_dnnl_primitive_desc_t desc, const onednn_choice *choice)
+{
+    for (size_t i = 0; i < choices->count; i++) {
+        const onednn_choice *other = &choices->items[i];
+        if (other->formulation == choice->formulation &&
+            strcmp(other->implementation, choice->implementation) == 0 &&
+            same_layouts(engine, direction, other->desc, desc))
+            return 1;
+    }
+    return 0;
+}
+
+static int count_of(const onednn_choices *choices, int formulation)
+{
+    int count = 0;
+    for (size_t i = 0; i < choices->count; i++)
+        count += choices->items[i].formulation == formulation;
+    return count;
+}
+
 /* Adds the implementation that desc stands at. */
 static tc_status add_choice(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices,
                             const_dnnl_primitive_desc_t desc, const char *formulation, onednn_choice choice)
 {
     tc_status status = identify(engine, choices, desc, formulation, &choice);
-    if (status != TC_OK || onednn_is_defective(engine, problem, desc, choice.implementation))
+    if (status != TC_OK || onednn_is_defective(engine, problem, desc, choice.implementation) ||
+        is_listed(engine, problem->direction, choices, desc, &choice))
         return status;
     status = onednn_check(engine->library.primitive_desc_clone(&choice.desc, desc), "copy a descriptor");
     if (status != TC_OK)
@@ -120,10 +146,9 @@ static tc_status add_formulation(const onednn_engine *engine, const onednn_probl
         return TC_OK; /* no implementation takes these layouts */
     if (status != TC_OK)
         return status;
-    int rank = 0;
     do
         status = add_choice(engine, problem, choices, desc, formulation->name,
-                            (onednn_choice){.formulation = place, .rank = rank++});
+                            (onednn_choice){.formulation = place, .rank = count_of(choices, place)});
     while (status == TC_OK && engine->library.primitive_desc_next_impl(desc) == dnnl_success);
     engine->library.primitive_desc_destroy(desc);
     return status;
