@@ -18,6 +18,7 @@ if os.environ["KERAS_BACKEND"] != "jax":
 PROGRAM = """
 import collections
 import jax, jax.numpy as jnp, keras, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from keras_tunedconv.bridges import convolution
 from keras_tunedconv.bridges.jax.targets import TARGET
 
@@ -27,7 +28,7 @@ step = jax.jit(jax.grad(lambda x, w: jnp.sum(convolution(x, w, **arguments)), (0
 distribution = keras.distribution.DataParallel()
 keras.distribution.set_distribution(distribution)
 x = jax.device_put(x, distribution.get_data_layout(x.shape).backend_layout)
-w = jax.device_put(w, jax.sharding.NamedSharding(distribution.device_mesh.backend_mesh, jax.sharding.PartitionSpec()))
+w = jax.device_put(w, NamedSharding(distribution.device_mesh.backend_mesh, PartitionSpec()))
 
 counts = collections.Counter()
 jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rsplit("/", 1)[-1]]))

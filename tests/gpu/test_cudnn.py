@@ -26,7 +26,13 @@ from keras_tunedconv.core.library import ffi, lib
 pytestmark = pytest.mark.gpu
 
 # Rounding of products and of transformed operands, as a share of the sum of their magnitudes.
-_SLACK = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-20, "float64": 2.0**-50, "tf32": 2.0**-10}
+_SLACK = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-20,
+    "float64": 2.0**-50,
+    "tf32": 2.0**-10,
+}
 _OPTIONS = ("float16", "bfloat16", "float32", "tf32", "float64")
 
 

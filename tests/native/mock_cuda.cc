@@ -32,7 +32,7 @@ static void __syncthreads();
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 #define __align__(n) alignas(n)
-#define __shared__ static
+#define __shared__ static thread_local
 #include "conversions.cu"
 
 __attribute__((target("f16c"))) static float half_to_float(uint16_t bits)
@@ -166,11 +166,11 @@ struct fiber {
     std::vector<char> stack;
     bool done;
 };
-ucontext_t scheduler;
-std::vector<fiber> fibers;
-size_t current;
-const kernel *running;
-void **running_arguments;
+thread_local ucontext_t scheduler;
+thread_local std::vector<fiber> fibers;
+thread_local size_t current;
+thread_local const kernel *running;
+thread_local void **running_arguments;
 
 void fiber_main()
 {

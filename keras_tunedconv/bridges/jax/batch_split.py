@@ -1,8 +1,8 @@
 """Programs of which it is known, when they are traced, how the batch is split over devices.
 
 That is so for meshes with explicit axes, where the sharding is part of an array's type, and under Keras's
-`DataParallel`. Each device's part is then a program of its own (`jax.shard_map`), which the partitioner need
-not be asked about; unlike a call that it asks about, it keeps its place in JAX's persistent compilation cache.
+`DataParallel`. Each device's part is then a program of its own (`jax.shard_map`), and the partitioner need
+not ask how to split it; a program in which it has to is not found in JAX's persistent compilation cache.
 """
 
 from __future__ import annotations
