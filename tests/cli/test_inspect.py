@@ -213,7 +213,7 @@ def test_what_keras_wrote_is_read(tmp_path):
     tests = Path(__file__).parents[1]
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); "
-        "from tuning_data import *; from keras_tunedconv import *; "
+        "from tuning_data import *; from keras_tunedconv import TunedConv2D; "
         "m = build('functional', TunedConv2D); fill(m); m.save(sys.argv[2] + '/m.keras'); "
         "m.save_weights(sys.argv[2] + '/m.weights.h5'); "
         "m.save_weights(sys.argv[2] + '/s.weights.json', max_shard_size=1)"
