@@ -51,7 +51,7 @@ def execute(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> An
 
 
 def _placed(tensor: Any) -> Any:
-    """The tensor as the engines take it: dense, and on a GPU aligned, which a view into another need not be."""
+    """The tensor as the engines take it: dense, and on a GPU aligned, which a view need not be."""
     tensor = tensor.contiguous()
     return tensor.clone() if tensor.is_cuda and tensor.data_ptr() % _ALIGNMENT else tensor
 
