@@ -325,6 +325,7 @@ def test_an_interrupt_loses_nothing(path, tmp_path):
 SCRIPT = """
 import os, signal, sys, time
 import numpy as np, keras
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits that it is ignored
 sys.path.insert(0, {tests!r})
 from tuning_data import build, fill, make_records
 from keras_tunedconv import TunedConv2D, TuningCallback
@@ -361,7 +362,10 @@ def test_leaving_python_in_the_middle_writes_what_is_left(path):
 
 def test_ctrl_c_in_fit_writes_what_is_left(path):
     process = run_script(path, "os.kill(os.getpid(), signal.SIGINT)")
-    _, error = process.communicate(timeout=200)
+    try:
+        _, error = process.communicate(timeout=200)
+    finally:
+        process.kill()
     assert process.returncode != 0
     assert "KeyboardInterrupt" in error
     assert len(database.read(path).records) == 5
