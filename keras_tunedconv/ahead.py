@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import keras
@@ -86,7 +86,7 @@ def warm_up(
     model.save("model.keras")
     ```
     """
-    started = time.monotonic()
+    started = monotonic()
     sizes, wanted = _sizes(batch_sizes), _directions(directions)
     if budget is not None and not (budget > 0 and math.isfinite(budget)):
         raise ValueError(f"budget must be a finite number of seconds above 0. Received: budget={budget!r}")
@@ -110,7 +110,7 @@ def warm_up(
         emit_pending_warnings(stacklevel=3)
     measured = registry.stats()["measured"] - before["measured"]
     known = max(len(tasks) - measured - left - unsupported, 0)
-    return WarmUp(measured, known, left, unsupported, time.monotonic() - started)
+    return WarmUp(measured, known, left, unsupported, monotonic() - started)
 
 
 def _is_tuned(layer: Any) -> bool:
@@ -201,7 +201,7 @@ def _run(tasks: list[_Task], deadline: float | None, show: bool) -> tuple[int, i
     with Progress(*columns, console=stdout_console(), disable=not show) as progress:
         bar = progress.add_task("measuring", total=len(tasks))
         for done, task in enumerate(tasks):
-            seconds = _ENDLESS if deadline is None else deadline - time.monotonic()
+            seconds = _ENDLESS if deadline is None else deadline - monotonic()
             if seconds <= 0:
                 return len(tasks) - done, unsupported
             unsupported += not _run_task(task, seconds, len(tasks) - done)

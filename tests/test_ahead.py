@@ -129,7 +129,7 @@ def test_the_budget_is_shared_and_kept(monkeypatch):
     budgets = []
     monkeypatch.setattr(EagerConvolution, "run", lambda self, d: budgets.append(config.key_budget) or True)
     clock = iter([0.0, *(float(t) for t in range(100))])
-    monkeypatch.setattr(ahead.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(ahead, "monotonic", lambda: next(clock))
     done = warm_up(two_layers(), [4], budget=3.5, show=False)
     # At 0, 1, 2 and 3 seconds there are 3.5, 2.5, 1.5 and 0.5 left for 6, 5, 4 and 3 tasks.
     assert budgets == pytest.approx([3.5 / 6, 2.5 / 5, 1.5 / 4, 0.5 / 3])
