@@ -20,7 +20,7 @@ def names(model):
 
 def assert_same_weights(first, second):
     for one, other in zip(first.weights, second.weights, strict=True):
-        assert one.name == other.name
+        assert one.shape == other.shape
         np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
 
 
