@@ -18,7 +18,8 @@ from keras_tunedconv.core.errors import UnavailableError
 
 # Subclasses (DTensor, quantised tensors) have rules for torch's own operators only.
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)
+# torch 2.6 does not tell an export from a compilation; both are left to Keras there.
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
 
 def convolution(
