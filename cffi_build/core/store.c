@@ -15,6 +15,7 @@ typedef struct node {
     tc_conv conv;
     uint64_t hash, family_hash;
     int measured_here, rejected;
+    int offered; /* nothing has asked for it yet, so nobody is told of it */
     struct node *next_in_bucket, *next_in_family;
     struct node *older, *newer;
 } node;
@@ -132,14 +133,18 @@ static void copy_record(tc_record *to, const tc_record *from)
     to->sequence = 0;
 }
 
-static tc_status keep(const tc_record *record, const tc_conv *conv, uint64_t hash, node *known, int measured_here)
+/* Where a record comes from that is to be kept. */
+typedef enum origin { FROM_FILE, FROM_OFFER, MEASURED_HERE } origin;
+
+static tc_status keep(const tc_record *record, const tc_conv *conv, uint64_t hash, node *known, origin from)
 {
     if (known)
         unlist(known);
     else if (!(known = add(hash, conv, record->environment)))
         return tc_fail(TC_OUT_OF_MEMORY, "no memory for a record");
     copy_record(&known->record, record);
-    known->measured_here = measured_here;
+    known->measured_here = from == MEASURED_HERE;
+    known->offered = from == FROM_OFFER;
     known->rejected = 0;
     list_as_newest(known);
     return TC_OK;
@@ -166,7 +171,19 @@ static int same_contents(const tc_record *stored, const tc_record *record)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-tc_status tc_registry_put(const tc_record *record)
+/* Whether what is known stays in place of a record from a file, or from one that is only on offer. */
+static int stays(const node *known, const tc_record *record, origin from)
+{
+    if (known->rejected)
+        return strcmp(known->record.algorithm, record->algorithm) == 0;
+    if (known->measured_here || rank(record) < rank(&known->record))
+        return 1;
+    if (from == FROM_OFFER)
+        return !known->offered && rank(record) == rank(&known->record);
+    return !known->offered && same_contents(&known->record, record);
+}
+
+static tc_status take_in(const tc_record *record, origin from)
 {
     tc_conv conv;
     tc_status status = tc_record_check(record, &conv);
@@ -175,18 +192,25 @@ tc_status tc_registry_put(const tc_record *record)
     uint64_t hash = hash_of(record->key, record->environment);
     tc_acquire(TC_LOCK_STORE);
     node *known = find(record->key, record->environment, hash);
-    int kept_out = known && known->rejected && strcmp(known->record.algorithm, record->algorithm) == 0;
-    int outranked = known && !known->rejected && (known->measured_here || rank(record) < rank(&known->record) ||
-                                                  same_contents(&known->record, record));
-    if (!kept_out && !outranked) {
-        status = keep(record, &conv, hash, known, 0);
+    if (!known || !stays(known, record, from)) {
+        status = keep(record, &conv, hash, known, from);
         atomic_fetch_add_explicit(&generation, 1, memory_order_release);
     }
     tc_release(TC_LOCK_STORE);
     return status;
 }
 
-static tc_status keep_own(const tc_record *record, int measured_here)
+tc_status tc_registry_put(const tc_record *record)
+{
+    return take_in(record, FROM_FILE);
+}
+
+tc_status tc_registry_offer(const tc_record *record)
+{
+    return take_in(record, FROM_OFFER);
+}
+
+static tc_status keep_own(const tc_record *record, origin from)
 {
     tc_conv conv;
     tc_status status = tc_key_parse(record->key, &conv);
@@ -194,19 +218,19 @@ static tc_status keep_own(const tc_record *record, int measured_here)
         return status;
     uint64_t hash = hash_of(record->key, record->environment);
     tc_acquire(TC_LOCK_STORE);
-    status = keep(record, &conv, hash, find(record->key, record->environment, hash), measured_here);
+    status = keep(record, &conv, hash, find(record->key, record->environment, hash), from);
     tc_release(TC_LOCK_STORE);
     return status;
 }
 
 tc_status tc_store_measured(const tc_record *record)
 {
-    return keep_own(record, 1);
+    return keep_own(record, MEASURED_HERE);
 }
 
 tc_status tc_store_copied(const tc_record *record)
 {
-    return keep_own(record, 0);
+    return keep_own(record, FROM_FILE);
 }
 
 void tc_store_visit_relatives(const tc_conv *conv, const char *environment, tc_store_visitor visit, void *user)
@@ -229,8 +253,13 @@ int tc_store_find(const char *key, const char *environment, tc_record *record, i
 {
     uint64_t hash = hash_of(key, environment);
     tc_acquire(TC_LOCK_STORE);
-    const node *known = find(key, environment, hash);
+    node *known = find(key, environment, hash);
     int found = known && !known->rejected;
+    if (found && known->offered) { /* from now on it is news for those who collect */
+        known->offered = 0;
+        unlist(known);
+        list_as_newest(known);
+    }
     if (found) {
         *record = known->record;
         *measured_here = known->measured_here;
@@ -253,6 +282,11 @@ uint64_t tc_store_generation(void)
     return atomic_load_explicit(&generation, memory_order_acquire);
 }
 
+static int is_told(const node *known)
+{
+    return !known->rejected && !known->offered;
+}
+
 tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacity, size_t *count)
 {
     if (!count || (capacity > 0 && !records))
@@ -262,11 +296,11 @@ tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacit
     *count = 0;
     for (const node *at = store.newest; at && at->record.sequence > since; at = at->older) {
         first = at;
-        *count += !at->rejected;
+        *count += is_told(at);
     }
     size_t copied = 0;
     for (; first && copied < capacity; first = first->newer)
-        if (!first->rejected)
+        if (is_told(first))
             records[copied++] = first->record;
     tc_release(TC_LOCK_STORE);
     return TC_OK;

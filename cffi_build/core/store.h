@@ -4,7 +4,10 @@
 
 #include "tunedconv_engine.h"
 
-/* Copies the record of a key in an environment; 0 when there is none, or it was rejected. */
+/*
+ * Copies the record of a key in an environment; 0 when there is none, or it was rejected. One that was only on
+ * offer counts as stored from then on.
+ */
 int tc_store_find(const char *key, const char *environment, tc_record *record, int *measured_here);
 /* Keeps what was measured in this process, in place of whatever was there. */
 tc_status tc_store_measured(const tc_record *record);

@@ -198,6 +198,11 @@ tc_status tc_run_algorithm(const tc_conv *conv, const tc_context *context, const
  * predicted one in place of a measured one.
  */
 tc_status tc_registry_put(const tc_record *record);
+/*
+ * Adds what a database says that many models share: it is used like a stored record, but gives way to any of its
+ * rank that is put, and is not collected before a convolution has asked for it. Of two offers the later one stays.
+ */
+tc_status tc_registry_offer(const tc_record *record);
 /* Copies records changed after sequence `since`, at most capacity, oldest change first; *count: how many there are. */
 tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacity, size_t *count);
 /* Forgets plans, records, statistics and pending warnings; engines stay open. No convolution may be running. */

@@ -11,9 +11,14 @@ from importlib import import_module
 from typing import Any
 
 from keras_tunedconv.bridges.fallback import note_fallback
+from keras_tunedconv.core import engines
 from keras_tunedconv.core.library import unavailable_reason
+from keras_tunedconv.tuning import search_path
 
 BACKENDS = ("tensorflow", "jax", "torch")
+
+# What a model runs on is what databases are read for.
+engines.when_opened(search_path.offer)
 
 _UNKNOWN: Any = object()
 _function: Callable[..., Any] | None = _UNKNOWN

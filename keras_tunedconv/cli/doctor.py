@@ -50,6 +50,7 @@ def _print(found: dict[str, Any], console: Console) -> None:
         console.print(
             f"{what} folder: {escape(folder['path'])} ({state}{'' if folder['writable'] else ', read-only'})"
         )
+    _print_search_path(found["search_path"], console)
     for name, value in found["settings"].items():
         console.print(f"{name}={escape(value)}")
     _print_missing(found["missing"], console)
@@ -107,6 +108,18 @@ def _compilers(compilers: list[dict[str, Any]]) -> str:
     if not compilers:
         return f"C++ compiler: {_NO}"
     return "C++ compiler: " + "; ".join(escape(f"{one['path']} ({one['version']})") for one in compilers)
+
+
+def _print_search_path(found: dict[str, Any], console: Console) -> None:
+    if not found["on"]:
+        console.print(f"databases for all models: {_NO}, KERAS_TUNEDCONV_SEARCH_PATH switches them off")
+        return
+    console.print(f"databases for all models, first to last (yours go into {escape(found['user_folder'])}):")
+    for one in found["databases"]:
+        what = one.get("problem") or f"{one['entries']} entries of {one['environments']} environments"
+        console.print(f"- {one['origin']}: {escape(one['path'])}: {escape(what)}")
+    if not found["databases"]:
+        console.print("- none")
 
 
 def _print_missing(missing: list[dict[str, str]], console: Console) -> None:

@@ -24,8 +24,8 @@ def merge(out: Path, sources: tuple[Path, ...]) -> None:
 
     OUT is made if it is missing. Of two entries for one convolution and environment an override stays
     above a measured one, that above one copied from another size, that above a predicted one; at equal
-    rank the search that tried more wins, then the lower time, then the later one. Nothing is written when
-    an input cannot be read.
+    rank the lower time wins, then the search that tried more, then the later one. Nothing is written when an
+    input cannot be read.
     """
     entries: dict[Identity, Record] = {}
     for source in sources:

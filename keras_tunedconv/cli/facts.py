@@ -33,8 +33,8 @@ def gather(*, check: bool = False) -> dict[str, Any]:
         check: Whether to run a convolution under each installed backend, which takes some seconds each.
 
     Returns:
-        Plain data: `package`, `machine`, `core`, `engines`, `compilers`, `backends`, `folders`, `settings`
-        and `missing`, a list of what is missing with the command that brings it.
+        Plain data: `package`, `machine`, `core`, `engines`, `compilers`, `backends`, `folders`,
+        `search_path`, `settings` and `missing`, a list of what is missing with the command that brings it.
     """
     core = probe.run("core")
     usable = "problem" not in core
@@ -50,6 +50,7 @@ def gather(*, check: bool = False) -> dict[str, Any]:
             "backends": list(backends),
             "active_backend": active_backend(),
             "folders": folders(),
+            "search_path": databases(),
             "settings": settings(),
         }
     facts["missing"] = missing(facts)
@@ -233,3 +234,23 @@ def folders() -> dict[str, dict[str, Any]]:
             "bytes": sum(f.stat().st_size for f in path.rglob("*") if f.is_file()) if path.exists() else 0,
         }
     return found
+
+
+def databases() -> dict[str, Any]:
+    """Databases that models share: whether they are used, the user's folder, and what there is."""
+    from keras_tunedconv.tuning import database, search_path
+
+    found = []
+    for source in search_path.sources():
+        one: dict[str, Any] = {"path": str(source.path), "origin": source.origin}
+        try:
+            records = database.read(source.path).records
+            one |= {"entries": len(records), "environments": len({r.environment for r in records})}
+        except database.DatabaseError as error:
+            one["problem"] = str(error)
+        found.append(one)
+    return {
+        "on": search_path.is_on(),
+        "user_folder": str(search_path.user_folder()),
+        "databases": found,
+    }

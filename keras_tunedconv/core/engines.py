@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -31,6 +31,7 @@ _DEVICE_KINDS = {"cpu": "TC_CPU", "cuda": "TC_CUDA"}
 
 _lock = threading.Lock()
 _failures: dict[str, str] = {}
+_when_opened: list[Callable[[str], None]] = []
 
 
 def library_paths(engine: str) -> list[Path]:
@@ -86,6 +87,17 @@ def ensure_open(device: str) -> None:
         except UnavailableError as error:
             _failures[name] = str(error)
             raise
+        for function in _when_opened:
+            function(device)
+
+
+def when_opened(function: Callable[[str], None]) -> None:
+    """Have a function called with each device whose engine is opened, before anything runs on it.
+
+    Args:
+        function: Gets `"cpu"` or `"cuda"`; it must not raise.
+    """
+    _when_opened.append(function)
 
 
 def open_engine(name: str, paths: list[Path] | None = None) -> None:

@@ -13,6 +13,7 @@ from keras_tunedconv.layers.keras_internals import saveable_base
 from keras_tunedconv.tuning import environments, keras_store
 from keras_tunedconv.tuning.describe import HEADINGS, cells
 from keras_tunedconv.tuning.entries import Entries, Trace
+from keras_tunedconv.tuning.merge import outdates
 from keras_tunedconv.tuning.schema import encode
 
 
@@ -21,8 +22,8 @@ class TuningCache(saveable_base()):  # type: ignore[misc, unused-ignore]
 
     It is a mapping of three parts, `forward`, `backward_data` and `backward_filter` (also attributes),
     and each part a mapping from a key's canonical text to its `Record`. Where a file brought entries of
-    several environments for one key, a part shows the one that this process would use, else the latest;
-    `records()` gives all.
+    several environments for one key, a part shows the one that this process would use, else that of the
+    newest library, else the latest; `records()` gives all.
 
     Keras saves it as the group `tuning` beside the layer's weights, and nothing when it is empty.
     Loading adds entries and never removes any.
@@ -212,7 +213,7 @@ class Part(Mapping[str, Record]):
             if record.direction != self._direction:
                 continue
             known = shown.get(record.key)
-            if known is None or _order(record, here) > _order(known, here):
+            if known is None or _stands_before(record, known, here):
                 shown[record.key] = record
         return shown
 
@@ -260,8 +261,9 @@ def _summary(entries: Entries) -> str:
     return f"<TuningCache of {entries.owner!r}: {counts}{others}>"
 
 
-def _order(record: Record, here: frozenset[str]) -> tuple[bool, int]:
-    return record.environment in here, record.created
+def _stands_before(record: Record, known: Record, here: frozenset[str]) -> bool:
+    ours, other_ours = record.environment in here, known.environment in here
+    return outdates(record, known) if ours == other_ours else ours
 
 
 def _line(record: Record) -> str:

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from keras_tunedconv.core.errors import TunedConvError
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import hdf5
-from keras_tunedconv.tuning.merge import Identity, identity, prefer, supersede
+from keras_tunedconv.tuning.merge import Identity, identity, leave_room, prefer, supersede
 from keras_tunedconv.tuning.schema import MAX_RECORDS, Columns, Decoded, SchemaError, decode, encode
 
 GROUP = "tuning"
@@ -138,15 +138,15 @@ def keep_only(
 
 
 def _fitting(merged: dict[Identity, Record]) -> Columns:
-    """The entries as columns; where one file cannot hold all, the oldest give way."""
+    """The entries as columns; where one file cannot hold all, `leave_room` says which give way."""
     records = list(merged.values())
     if len(records) > MAX_RECORDS:
-        records = sorted(records, key=lambda record: record.created)[-MAX_RECORDS:]
+        records = leave_room(records, MAX_RECORDS)
     while True:
         try:
             return encode(records)
         except SchemaError:  # too much text
-            records = sorted(records, key=lambda record: record.created)[len(records) // 4 :]
+            records = leave_room(records, len(records) - max(len(records) // 4, 1))
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -30,7 +30,7 @@ _BATCH = 1024
 
 
 def put_all(records: Sequence[Record]) -> list[tuple[Record, str]]:
-    """Offer records to the registry, which keeps what was measured in this process.
+    """Give records of a file to the registry, which keeps what was measured in this process.
 
     Without the compiled core nothing is checked and nothing is kept.
 
@@ -40,14 +40,24 @@ def put_all(records: Sequence[Record]) -> list[tuple[Record, str]]:
     Returns:
         The records that the core refused as malformed, each with the reason.
     """
-    if lib is None:
-        return []
+    return [] if lib is None else _give(records, lib.tc_registry_put)
+
+
+def offer_all(records: Sequence[Record]) -> list[tuple[Record, str]]:
+    """The same for records of databases that many models share.
+
+    They are used where nothing better is known, and collected once they were.
+    """
+    return [] if lib is None else _give(records, lib.tc_registry_offer)
+
+
+def _give(records: Sequence[Record], function: Callable[[Any], int]) -> list[tuple[Record, str]]:
     refused = []
     for start in range(0, len(records), _BATCH):
         batch = records[start : start + _BATCH]
         array = _to_c(batch)
         for i, record in enumerate(batch):
-            if lib.tc_registry_put(array + i) != lib.TC_OK:
+            if function(array + i) != lib.TC_OK:
                 refused.append((record, text(lib.tc_last_error())))
     return refused
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,13 +23,14 @@ _RANK = {
     Provenance.DEFAULT: 0,
 }
 _CLOCK_TOLERANCE = 86_400
+_VERSION = re.compile(r"(?:^|(?<=;))version=([0-9]{1,9}(?:\.[0-9]{1,9}){0,7})(?=;|$)")
 
 
 def identity(record: Record) -> Identity:
     """What a record is about: the environment's text and the key's. Two records with one identity compete.
 
-    The library's version is part of the environment, so entries of an older one never compete with those
-    of a newer one; they stay side by side.
+    The library's version is part of the environment, so entries of an older one stay beside those of a newer
+    one, each for where its library is; where only one can be had, `outdates` decides.
     """
     return record.environment, record.key
 
@@ -42,8 +44,8 @@ def prefer(first: Record, second: Record) -> Record:
     """The better of two records with one identity, from different processes.
 
     A choice somebody made stands above a measurement, that above one copied from another batch size, that
-    above a predicted one. At equal rank the search that tried more candidates wins, then the lower time
-    (any before none), then the later one. Otherwise the first stays.
+    above a predicted one. At equal rank the lower time wins (any before none), then the search that tried
+    more candidates, then the later one. Otherwise the first stays.
     """
     return second if _quality(second) > _quality(first) else first
 
@@ -57,6 +59,30 @@ def supersede(known: Record, current: Record) -> Record:
     if _moment(current) >= _moment(known) and _RANK[current.provenance] >= _RANK[known.provenance]:
         return current
     return prefer(known, current)
+
+
+def outdates(first: Record, second: Record) -> bool:
+    """Whether the first is the one to keep or to show where only one of two environments' records can be.
+
+    On one device the one of the newer library, otherwise the later one.
+    """
+    device, version = _library(first.environment)
+    other_device, other_version = _library(second.environment)
+    if device == other_device and version != other_version:
+        return version > other_version
+    return _moment(first) > _moment(second)
+
+
+def leave_room(records: Iterable[Record], count: int) -> list[Record]:
+    """At most `count` records: those of outdated libraries give way first, then the oldest."""
+    newest: dict[tuple[str, str], tuple[int, ...]] = {}
+    placed = []
+    for record in records:
+        device, version = _library(record.environment)
+        newest[device, record.key] = max(version, newest.get((device, record.key), ()))
+        placed.append((record, device, version))
+    placed.sort(key=lambda one: (one[2] == newest[one[1], one[0].key], one[0].created))
+    return [record for record, _, _ in placed[max(len(placed) - count, 0) :]]
 
 
 def merge_into(known: dict[Identity, Record], records: Iterable[Record]) -> list[Record]:
@@ -77,7 +103,16 @@ def merge_into(known: dict[Identity, Record], records: Iterable[Record]) -> list
 
 def _quality(record: Record) -> tuple[float, ...]:
     seconds = -record.time_seconds if record.time_seconds > 0 else float("-inf")
-    return _RANK[record.provenance], record.candidates_tried, seconds, _moment(record)
+    return _RANK[record.provenance], seconds, record.candidates_tried, _moment(record)
+
+
+def _library(environment: str) -> tuple[str, tuple[int, ...]]:
+    """The rest of an environment's text, and its library's version as numbers; empty where it names none."""
+    found = _VERSION.search(environment)
+    if found is None:
+        return environment, ()
+    numbers = tuple(int(number) for number in found[1].split("."))
+    return environment[: found.start()] + environment[found.end() :], numbers
 
 
 def _moment(record: Record) -> int:

@@ -8,9 +8,11 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from tuning_data import make_records
 
 from keras_tunedconv.cli import facts, probe
 from keras_tunedconv.cli.doctor import doctor
+from keras_tunedconv.tuning import database
 
 ENGINE_READY = {"library": "oneDNN 3.2.0 (openmp threads), /lib/libdnnl.so.3", "environment": "engine=onednn"}
 
@@ -122,3 +124,15 @@ def test_the_real_thing_opens_the_wheels_library():
     assert found["library"].startswith("oneDNN 3."), found
     assert found["environment"].startswith("engine=onednn;")
     assert found["why"]
+
+
+def test_it_lists_the_databases_for_all_models(probes, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_TUNEDCONV_DATABASES", os.pathsep.join((str(tmp_path), "/none.h5")))
+    assert "KERAS_TUNEDCONV_SEARCH_PATH switches them off" in CliRunner().invoke(doctor).output
+    monkeypatch.setenv("KERAS_TUNEDCONV_SEARCH_PATH", "1")
+    monkeypatch.setattr("keras_tunedconv.tuning.search_path.user_folder", lambda: tmp_path / "data")
+    database.merge_into(tmp_path / "fleet.h5", make_records(3))
+    output = CliRunner().invoke(doctor).output
+    assert f"{tmp_path / 'data'}" in output
+    assert f"named: {tmp_path / 'fleet.h5'}: 3 entries of 1 environments" in output
+    assert "named: /none.h5: There is no tuning database /none.h5" in output

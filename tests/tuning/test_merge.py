@@ -6,7 +6,7 @@ import pytest
 from tuning_data import ELSEWHERE, make_record
 
 from keras_tunedconv.core.record import Provenance
-from keras_tunedconv.tuning.merge import identity, merge_into, prefer, supersede
+from keras_tunedconv.tuning.merge import identity, leave_room, merge_into, outdates, prefer, supersede
 
 NOW = int(time.time())
 
@@ -17,8 +17,8 @@ NOW = int(time.time())
         ({"provenance": Provenance.OVERRIDE, "time_seconds": 9.0}, {"provenance": Provenance.MEASURED}),
         ({"provenance": Provenance.MEASURED, "time_seconds": 9.0}, {"provenance": Provenance.COPIED}),
         ({"provenance": Provenance.COPIED, "time_seconds": 9.0}, {"provenance": Provenance.PREDICTED}),
-        ({"candidates_tried": 9, "time_seconds": 9.0}, {"candidates_tried": 3}),
-        ({"time_seconds": 1.0}, {"time_seconds": 2.0}),
+        ({"time_seconds": 1.0, "candidates_tried": 3}, {"time_seconds": 2.0, "candidates_tried": 9}),
+        ({"candidates_tried": 9}, {"candidates_tried": 3}),
         ({"time_seconds": 1.0, "created": NOW - 50}, {"time_seconds": 0.0, "created": NOW}),
         ({"created": NOW}, {"created": NOW - 50}),
         ({"created": NOW}, {"created": NOW + 10**8}),
@@ -67,3 +67,33 @@ def test_merging_tells_what_changed():
     assert merge_into(known, [fast]) == [fast]
     assert merge_into(known, [slow]) == []
     assert list(known.values()) == [fast]
+
+
+def of_version(version, **fields):
+    return make_record(environment=f"engine=cudnn;version={version};device=a GPU", **fields)
+
+
+@pytest.mark.parametrize(("newer", "older"), [("9.10", "9.9"), ("10.0.0", "9.19.0"), ("9.19.0", "9.19")])
+def test_a_newer_library_stands_above_an_older_one_whatever_the_times(newer, older):
+    new = of_version(newer, time_seconds=2.0, created=NOW - 50)
+    old = of_version(older, time_seconds=1.0, created=NOW - 60)
+    assert identity(new) != identity(old)
+    assert outdates(new, old)
+    assert not outdates(old, new)
+
+
+def test_libraries_of_other_devices_are_not_compared():
+    earlier, later = make_record(created=NOW - 50), make_record(environment=ELSEWHERE, created=NOW)
+    assert outdates(later, earlier)
+    assert not outdates(earlier, later)
+
+
+def test_outdated_libraries_give_way_first_then_the_oldest():
+    outdated = of_version("9.1", created=NOW)
+    current = of_version("9.2", created=NOW - 90)
+    old, new = make_record(created=NOW - 50), make_record(environment=ELSEWHERE, created=NOW - 40)
+    every = [new, outdated, old, current]
+    assert set(leave_room(every, 3)) == {new, old, current}
+    assert set(leave_room(every, 2)) == {new, old}
+    assert leave_room(every, 0) == []
+    assert set(leave_room(every, 9)) == set(every)
