@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_tunedconv import bridges
 from keras_tunedconv.bench.problem import Problem
+from keras_tunedconv.bench.timing import SAMPLE_SECONDS, sampler
 from keras_tunedconv.core.descriptor import Direction
 
 Convolution = Callable[[Any, Any], Any]
@@ -22,16 +23,20 @@ MODES: dict[str, tuple[str, ...]] = {
     "torch": ("eager",),
 }
 
+# Runs that one call of a graph makes at most.
+LONGEST_GRAPH = 32
+
 
 @dataclass(frozen=True)
 class Call:
-    """A prepared convolution: `run` starts it, `wait` blocks until everything started is done."""
+    """A prepared convolution: `run` starts it `length` times, `wait` blocks until all of it is done."""
 
     run: Callable[[], Any]
     wait: Callable[[], None]
+    length: int = 1
 
     def result(self) -> np.ndarray[Any, Any]:
-        """What one run computes, in float64 (a new array)."""
+        """What the last run computes, in float64 (a new array)."""
         return np.array(keras.ops.convert_to_numpy(self.run()), dtype="float64")
 
 
@@ -101,7 +106,9 @@ def framework(problem: Problem) -> Convolution | None:
     )
 
 
-def prepare(convolution: Convolution, direction: Direction, mode: str, arrays: tuple[Any, Any, Any]) -> Call:
+def prepare(
+    convolution: Convolution, direction: Direction, mode: str, arrays: tuple[Any, Any, Any], length: int = 1
+) -> Call:
     """A call of one direction of a convolution under the active backend.
 
     Args:
@@ -110,20 +117,38 @@ def prepare(convolution: Convolution, direction: Direction, mode: str, arrays: t
             framework's differentiation gives.
         mode: One of `MODES` of the backend.
         arrays: Input, kernel and output gradient as NumPy arrays.
+        length: How many runs, one after another, a call of the graph makes; only mode graph has more than
+            one. A training step holds many convolutions, so what a graph's call costs is not the op's.
 
     Raises:
-        ValueError: the backend has no such mode, or the mode cannot time that direction alone.
+        ValueError: the backend has no such mode, or the mode cannot time that direction alone, or is not
+            one in which several runs can be one call.
     """
     backend = keras.backend.backend()
     if mode not in MODES[backend]:
         raise ValueError(f"Under {backend} the modes are {', '.join(MODES[backend])}. Received: {mode!r}")
+    if length != 1 and mode != "graph":
+        raise ValueError(
+            f"Only mode graph makes several runs a call. Received: length={length}, mode={mode!r}"
+        )
     x, w, dy = (keras.ops.convert_to_tensor(a) for a in arrays)
     if backend == "tensorflow":
-        return _tensorflow(convolution, direction, mode, x, w, dy)
+        return _tensorflow(convolution, direction, mode, x, w, dy, length)
     return (_jax if backend == "jax" else _torch)(convolution, direction, x, w, dy)
 
 
-def _tensorflow(convolution: Convolution, direction: Direction, mode: str, x: Any, w: Any, dy: Any) -> Call:
+def lengthen(
+    call: Call, convolution: Convolution, direction: Direction, arrays: tuple[Any, Any, Any]
+) -> Call:
+    """The same in mode graph with as many runs a call as take one sample's time."""
+    seconds = min(sampler(call.run, call.wait)(1) for _ in range(2))
+    length = min(max(1, round(SAMPLE_SECONDS / seconds)), LONGEST_GRAPH)
+    return prepare(convolution, direction, "graph", arrays, length) if length > 1 else call
+
+
+def _tensorflow(
+    convolution: Convolution, direction: Direction, mode: str, x: Any, w: Any, dy: Any, length: int
+) -> Call:
     import tensorflow as tf
 
     if mode == "eager" and direction != "forward":
@@ -139,9 +164,20 @@ def _tensorflow(convolution: Convolution, direction: Direction, mode: str, x: An
         # The forward convolution is not part of the result, and TensorFlow prunes it.
         return tape.gradient(y, source, output_gradients=dy)
 
-    function = step if mode == "eager" else tf.function(step, jit_compile=mode == "xla", autograph=False)
+    def steps(x: Any, w: Any, dy: Any) -> Any:
+        # A loop: equal ops side by side would be merged into one.
+        result = step(x, w, dy)
+        return tf.while_loop(
+            lambda i, _: i < length, lambda i, _: (i + 1, step(x, w, dy)), (1, result), parallel_iterations=1
+        )[1]
+
+    function = (
+        step
+        if mode == "eager"
+        else tf.function(steps if length > 1 else step, jit_compile=mode == "xla", autograph=False)
+    )
     wait = _already_done if on_cpu() else tf.test.experimental.sync_devices
-    return Call(lambda: function(x, w, dy), wait)
+    return Call(lambda: function(x, w, dy), wait, length)
 
 
 def _already_done() -> None:

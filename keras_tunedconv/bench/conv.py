@@ -133,7 +133,12 @@ def _framework_contenders(
             "`keras-tunedconv doctor` says what is missing."
         )
     difference = relative_difference(value, calls[STOCK].result())
-    return {name: sampler(call.run, call.wait) for name, call in calls.items()}, difference
+    if mode == "graph":
+        calls = {
+            name: contenders.lengthen(call, convolutions[name], direction, arrays)
+            for name, call in calls.items()
+        }
+    return {name: sampler(call.run, call.wait, call.length) for name, call in calls.items()}, difference
 
 
 def _result(

@@ -43,21 +43,23 @@ class Timing:
         return (high - low) / self.median
 
 
-def sampler(run: Callable[[], object], wait: Callable[[], None] | None = None) -> Sampler:
-    """A sampler of a function: wall seconds of one call, from a number of calls back to back.
+def sampler(run: Callable[[], object], wait: Callable[[], None] | None = None, length: int = 1) -> Sampler:
+    """A sampler of a function: wall seconds of one run, from a number of runs back to back.
 
     Args:
         run: What to time; it may return before its work is done.
         wait: Blocks until all work started by `run` is done.
+        length: How many runs one call of `run` makes.
     """
 
     def sample(repeats: int) -> float:
+        calls = math.ceil(repeats / length)
         start = time.perf_counter()
-        for _ in range(repeats):
+        for _ in range(calls):
             run()
         if wait is not None:
             wait()
-        return (time.perf_counter() - start) / repeats
+        return (time.perf_counter() - start) / (calls * length)
 
     return sample
 
