@@ -9,8 +9,8 @@
 
 /* After two rounds, what was never within this of the best is dropped. */
 static const double HOPELESS = 1.25;
-/* Rounds go on to this many times the minimum while the noise hides a winner. */
-enum { PATIENCE = 3 };
+/* Rounds go on to this many times the minimum while the noise hides which is ahead. */
+enum { PATIENCE = 4 };
 
 /* ---- rounds ---------------------------------------------------------------------------------------------- */
 
@@ -59,19 +59,23 @@ static void drop_hopeless(tc_race *race)
             race->lanes[i].out = 1;
 }
 
-static double noise(const tc_lane *a, const tc_lane *b)
+/* Whether `ahead` seems shorter by the margin, and the noise may be all of it. */
+static int is_doubtful(const tc_race *race, const tc_lane *ahead, const tc_lane *behind)
 {
-    return sqrt(a->uncertainty * a->uncertainty + b->uncertainty * b->uncertainty);
+    tc_lead lead = tc_lane_lead(ahead, behind);
+    return lead.share > race->config.margin && lead.share <= lead.noise;
 }
 
-/* Whether some lane is ahead of the baseline by the margin, but not yet beyond the noise. */
+/* Whether more rounds may change the choice: by another lane that beats the baseline, or the fastest. */
 static int is_undecided(const tc_race *race)
 {
-    const tc_lane *baseline = &race->lanes[0];
+    const tc_lane *fastest = &race->lanes[0];
+    for (size_t i = 1; i < race->count; i++)
+        if (!race->lanes[i].out && race->lanes[i].median < fastest->median)
+            fastest = &race->lanes[i];
     for (size_t i = 1; i < race->count; i++) {
         const tc_lane *lane = &race->lanes[i];
-        double lead = baseline->median - lane->median;
-        if (!lane->out && lead > race->config.margin * baseline->median && lead <= noise(baseline, lane))
+        if (!lane->out && (is_doubtful(race, lane, &race->lanes[0]) || is_doubtful(race, fastest, lane)))
             return 1;
     }
     return 0;
@@ -102,11 +106,18 @@ tc_status tc_race_run_finals(tc_race *race)
 static int beats_baseline(const tc_race *race, const tc_lane *lane)
 {
     const tc_lane *baseline = &race->lanes[0];
-    double lead = baseline->median - lane->median;
-    return lead > fmax(race->config.margin * baseline->median, noise(baseline, lane));
+    tc_lead lead = tc_lane_lead(lane, baseline);
+    return lane->median < baseline->median && lead.share > fmax(race->config.margin, lead.noise);
 }
 
-/* Of two that the noise does not tell apart: deterministic, then less workspace, then the engine's order. */
+/* Shorter by no more than the margin, and that may be noise: larger leads are the better guess, noise or not. */
+static int is_as_good(const tc_race *race, const tc_lane *lane, const tc_lane *fastest)
+{
+    tc_lead lead = tc_lane_lead(fastest, lane);
+    return lead.share <= fmin(race->config.margin, lead.noise);
+}
+
+/* Of two that are as good: deterministic, then less workspace, then the engine's order. */
 static int is_preferred(const tc_lane *lane, const tc_lane *over)
 {
     uint32_t deterministic = lane->candidate->flags & TC_CANDIDATE_DETERMINISTIC;
@@ -131,8 +142,7 @@ static tc_lane *decide(tc_race *race)
     tc_lane *winner = fastest;
     for (size_t i = 1; i < race->count; i++) {
         tc_lane *lane = &race->lanes[i];
-        int as_good = lane->median - fastest->median <= noise(fastest, lane);
-        if (!lane->out && as_good && beats_baseline(race, lane) && is_preferred(lane, winner))
+        if (!lane->out && is_as_good(race, lane, fastest) && beats_baseline(race, lane) && is_preferred(lane, winner))
             winner = lane;
     }
     return winner;

@@ -104,6 +104,10 @@ tc_status tc_lane_run(tc_race *race, tc_lane *lane)
 
 /* ---- statistics --------------------------------------------------------------------------------------- */
 
+/* Fewer pairs than this do not tell their spread; then a lead counts when it is larger than this share. */
+enum { FEWEST_PAIRS = 3 };
+static const double ROUGH_NOISE = 0.14;
+
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -119,25 +123,39 @@ static double quantile(const double *sorted, size_t count, double share)
     return below + 1 < count ? sorted[below] + rest * (sorted[below + 1] - sorted[below]) : sorted[below];
 }
 
+/* Sorts the values; *range is the one between their quartiles. */
+static double median_of(double *values, size_t count, double *range)
+{
+    qsort(values, count, sizeof *values, compare_doubles);
+    *range = quantile(values, count, 0.75) - quantile(values, count, 0.25);
+    return quantile(values, count, 0.5);
+}
+
 void tc_lane_summarise(tc_lane *lane)
 {
     double *sorted = lane->count ? malloc(lane->count * sizeof *sorted) : NULL;
-    if (!sorted) {
-        lane->median = lane->estimate;
-        lane->spread = 0;
-        lane->uncertainty = 0.1 * lane->estimate;
-        return;
+    double range = 0;
+    lane->median = lane->estimate;
+    if (sorted) {
+        memcpy(sorted, lane->samples, lane->count * sizeof *sorted);
+        lane->median = median_of(sorted, lane->count, &range);
     }
-    memcpy(sorted, lane->samples, lane->count * sizeof *sorted);
-    qsort(sorted, lane->count, sizeof *sorted, compare_doubles);
-    double range = quantile(sorted, lane->count, 0.75) - quantile(sorted, lane->count, 0.25);
-    lane->median = quantile(sorted, lane->count, 0.5);
     lane->spread = range / lane->median;
-    /* Half the width of a notch in a box plot: medians further apart than their notches differ. */
-    lane->uncertainty = 1.57 * range / sqrt((double)lane->count);
-    if (lane->count < 3) /* too few to tell their spread */
-        lane->uncertainty = fmax(lane->uncertainty, 0.1 * lane->median);
     free(sorted);
+}
+
+tc_lead tc_lane_lead(const tc_lane *ahead, const tc_lane *behind)
+{
+    size_t count = ahead->count < behind->count ? ahead->count : behind->count;
+    double *shares = count >= FEWEST_PAIRS ? malloc(count * sizeof *shares) : NULL, range;
+    if (!shares)
+        return (tc_lead){1 - ahead->median / behind->median, ROUGH_NOISE};
+    for (size_t i = 0; i < count; i++)
+        shares[i] = 1 - ahead->samples[i] / behind->samples[i];
+    double share = median_of(shares, count, &range);
+    free(shares);
+    /* Half the width of a notch in a box plot: medians further apart than their notches differ. */
+    return (tc_lead){share, 1.57 * range / sqrt((double)count)};
 }
 
 /* ---- the race ------------------------------------------------------------------------------------------ */

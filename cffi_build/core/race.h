@@ -24,10 +24,14 @@ typedef struct tc_lane {
     double *samples;   /* device seconds of a run, one a round */
     size_t count;
     double median;
-    double uncertainty; /* of the median, in seconds */
-    double spread;      /* interquartile range over median */
+    double spread;     /* interquartile range over median */
     int out;
 } tc_lane;
+
+/* By how much a run of one lane is shorter than one of another, as a share of the latter, and what of it may be noise. */
+typedef struct tc_lead {
+    double share, noise;
+} tc_lead;
 
 typedef struct tc_race {
     const tc_search *search;
@@ -53,8 +57,10 @@ void tc_lane_close(tc_race *race, tc_lane *lane);
 tc_status tc_lane_time(tc_race *race, tc_lane *lane, int32_t runs, double *seconds);
 /* Leaves the lane's numbers in the output, if they are not there already. */
 tc_status tc_lane_run(tc_race *race, tc_lane *lane);
-/* Sets median, uncertainty and spread from the samples, or from the estimate where there are none. */
+/* Sets median and spread from the samples, or from the estimate where there are none. */
 void tc_lane_summarise(tc_lane *lane);
+/* From samples of the same rounds, so that what slows a whole round down does not count as noise. */
+tc_lead tc_lane_lead(const tc_lane *ahead, const tc_lane *behind);
 
 /* Makes the sampled places of the output NaN. */
 tc_status tc_race_poison(tc_race *race);
