@@ -8,6 +8,7 @@
 #include "nearest.h"
 #include "run.h"
 #include "store.h"
+#include "trace.h"
 #include "tuner.h"
 
 /* ---- whether a choice still stands ------------------------------------------------------------------- */
@@ -119,6 +120,29 @@ static void leave_out_failures(question *q)
         if (!tc_entry_has_failed(q->entry, q->engine, q->candidates.items[i].name))
             q->candidates.items[kept++] = q->candidates.items[i];
     q->candidates.count = kept;
+}
+
+/*
+ * On GPUs a plan converts the filter to what its kernels take, at a cost that most algorithms share, so what is
+ * known of one order serves the others: backends hand the same filter over in different ones.
+ */
+static int find_other_filter_layout(question *q)
+{
+    tc_conv other = q->entry->conv;
+    char key[TC_KEY_SIZE];
+    if (q->entry->device_kind != TC_CUDA)
+        return 0;
+    for (other.w_layout = TC_HWIO; other.w_layout <= TC_OHWI; other.w_layout++)
+        if (other.w_layout != q->entry->conv.w_layout && tc_key_format(&other, key, sizeof key) == TC_OK &&
+            tc_store_find(key, q->environment, &q->record, &q->measured_here) &&
+            !ineligibility(q, q->record.algorithm))
+            return 1;
+    return 0;
+}
+
+static int find_stored(question *q)
+{
+    return tc_store_find(q->entry->key, q->environment, &q->record, &q->measured_here) || find_other_filter_layout(q);
 }
 
 static void publish_copied(question *q, tc_choice *choice, int32_t copies_before_measuring)
@@ -302,8 +326,11 @@ static tc_status measure(question *q, int *ran)
     tc_status status = TC_OK;
     pthread_mutex_lock(&measuring[q->entry->device_kind]);
     *ran = q->candidates.count > 0 && tc_stats_tuning_seconds() < tc_config_process_budget();
-    if (*ran)
+    if (*ran) {
+        tc_trace_push("tuning %s", q->entry->key);
         status = tc_tune(&search, &result);
+        tc_trace_pop();
+    }
     pthread_mutex_unlock(&measuring[q->entry->device_kind]);
     if (!*ran)
         return TC_OK;
@@ -408,7 +435,7 @@ tc_status tc_settle(tc_entry *entry, const tc_context *ctx, const tc_operands *o
         status = q.engine->ops->environment(q.engine->state, entry->device_ordinal, q.environment,
                                             sizeof q.environment);
     if (status == TC_OK) {
-        q.is_stored = tc_store_find(entry->key, q.environment, &q.record, &q.measured_here);
+        q.is_stored = find_stored(&q);
         status = settle_question(&q, choice);
     }
     tc_candidates_free(&q.candidates);

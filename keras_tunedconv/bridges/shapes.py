@@ -22,12 +22,12 @@ def shape_of(descriptor: ConvDescriptor, role: str) -> tuple[int, ...]:
         role: `"x"`, `"w"` or `"y"`.
 
     Returns:
-        `(N, *spatial, C)` or `(N, C, *spatial)` for x and y; `(*spatial, C / groups, O)` for w, which the
-        bridges always hold in Keras's order.
+        `(N, *spatial, C)` or `(N, C, *spatial)` for x and y; `(*spatial, C / groups, O)` for w in Keras's
+        order, `(O, *spatial, C / groups)` in cuDNN's.
     """
     first, channels, *spatial = getattr(descriptor, role + "_dims")
     if role == "w":
-        return (*spatial, channels, first)
+        return (first, *spatial, channels) if descriptor.w_layout == "ohwi" else (*spatial, channels, first)
     if descriptor.x_layout == "channels_last":
         return (first, *spatial, channels)
     return (first, channels, *spatial)

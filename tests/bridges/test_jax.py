@@ -20,10 +20,11 @@ import keras
 from jax.test_util import check_grads
 
 from keras_tunedconv.bridges import fallback
-from keras_tunedconv.bridges.jax import convolution, targets
+from keras_tunedconv.bridges.jax import convolution, local, targets
 from keras_tunedconv.bridges.jax.convolution import _determinism_asked_for
 from keras_tunedconv.core import engines, registry
 from keras_tunedconv.core.config import config
+from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor
 from keras_tunedconv.core.errors import TuningWarning, UnavailableError
 
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
@@ -78,6 +79,26 @@ def test_values_and_gradients(name, compile_):
     case.check("forward", np.asarray(y))
     case.check("backward_data", np.asarray(dx))
     case.check("backward_filter", np.asarray(dw))
+
+
+@pytest.fixture
+def as_on_cuda(monkeypatch):
+    """The CPU is given filters in the order that GPUs are."""
+    monkeypatch.setattr(local, "on_platform", lambda descriptor, _: targets.on_platform(descriptor, "cuda"))
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_filters_in_the_order_of_cudnn(as_on_cuda, name):
+    case = Case(name)
+    y, pull = jax.jit(lambda x, w: jax.vjp(tuned(case), x, w))(case.x, case.w)
+    dx, dw = pull(jnp.asarray(case.y))
+    for direction, value in zip(DIRECTIONS, (y, dx, dw), strict=True):
+        case.check(direction, np.asarray(value))
+    layouts = {ConvDescriptor.from_key(record.key).w_layout for record in registry.collect()[0]}
+    assert layouts == {"ohwi"}
     directions = {record.key.split("|")[0] for record in registry.collect()[0]}
     assert directions == {"forward", "backward_data", "backward_filter"}
 
@@ -291,7 +312,7 @@ def test_settings_of_gpus_are_not_in_the_descriptors_of_cpus():
     descriptor = case.descriptor
     asked = replace(descriptor, allow_tf32=True, deterministic=True)
     assert targets.on_platform(asked, "cpu") == descriptor
-    assert targets.on_platform(asked, "cuda") == asked
+    assert targets.on_platform(asked, "cuda") == replace(asked, w_layout="ohwi")
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,41 @@ static void another_key_or_environment_is_no_hit(void)
     CHECK_INT(record_count(), 3); /* those of elsewhere are kept */
 }
 
+static void run_what_is_stored_for_another_order_of_the_filter(int32_t device, const char *algorithm)
+{
+    begin(device);
+    SCRIPT(standard, fast, other);
+    tc_conv conv = problem(2), keras = conv;
+    keras.w_layout = TC_HWIO;
+    conv.w_layout = TC_OHWI;
+    put(&keras, algorithm);
+    CHECK_INT(convolve(&conv), TC_OK);
+    expect_no_warning();
+}
+
+static void another_order_of_the_filter_is_a_hit_on_gpus(void)
+{
+    run_what_is_stored_for_another_order_of_the_filter(TC_CUDA, "other");
+    CHECK_INT(fake.runs("other"), 1);
+    CHECK_INT(stats().hits, 1);
+    CHECK_INT(stats().measured, 0);
+    CHECK_INT(record_count(), 1);
+}
+
+static void another_order_of_the_filter_is_another_key_on_cpus(void)
+{
+    run_what_is_stored_for_another_order_of_the_filter(TC_CPU, "other");
+    CHECK_INT(stats().measured, 1);
+    CHECK_INT(record_count(), 2);
+}
+
+static void an_algorithm_for_that_order_only_is_no_hit(void)
+{
+    run_what_is_stored_for_another_order_of_the_filter(TC_CUDA, "of another order");
+    CHECK_INT(stats().measured, 1);
+    CHECK_INT(record_count(), 2);
+}
+
 static void a_second_device_of_the_model_takes_the_result(void)
 {
     begin(TC_CUDA);
@@ -298,6 +333,9 @@ static void the_limit_holds_for_stored_choices(void)
 const test_case stored_cases[] = {
     {"stored/a_hit_measures_nothing", a_hit_measures_nothing},
     {"stored/another_key_or_environment_is_no_hit", another_key_or_environment_is_no_hit},
+    {"stored/another_order_of_the_filter_is_a_hit_on_gpus", another_order_of_the_filter_is_a_hit_on_gpus},
+    {"stored/another_order_of_the_filter_is_another_key_on_cpus", another_order_of_the_filter_is_another_key_on_cpus},
+    {"stored/an_algorithm_for_that_order_only_is_no_hit", an_algorithm_for_that_order_only_is_no_hit},
     {"stored/a_second_device_of_the_model_takes_the_result", a_second_device_of_the_model_takes_the_result},
     {"stored/a_refresh_does_not_repeat_what_another_device_measured",
      a_refresh_does_not_repeat_what_another_device_measured},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from jax.extend.core import Primitive
 from jax.ffi import ffi_lowering
@@ -17,9 +18,11 @@ from keras_tunedconv.core.descriptor import ConvDescriptor
 
 _DIRECTION_CODES = {"forward": 0, "backward_data": 1, "backward_filter": 2}
 _LAYOUT_CODES = {"channels_last": 0, "channels_first": 1}
-_HWIO = 0
+_FILTER_LAYOUT_CODES = {"hwio": 0, "oihw": 1, "ohwi": 2}
 
 _local_p = Primitive("tuned_convolution_local")
+# The custom call itself, of the platform's descriptor: its filter may lie in another order.
+_call_p = Primitive("tuned_convolution_call")
 
 
 def run_local(descriptor: ConvDescriptor, lhs: Any, rhs: Any) -> Any:
@@ -40,7 +43,7 @@ def attributes(descriptor: ConvDescriptor) -> dict[str, Any]:
     return {
         "direction": np.int64(_DIRECTION_CODES[descriptor.direction]),
         "layout": np.int64(_LAYOUT_CODES[descriptor.x_layout]),
-        "filter_layout": np.int64(_HWIO),
+        "filter_layout": np.int64(_FILTER_LAYOUT_CODES[descriptor.w_layout]),
         "strides": np.array(descriptor.stride, np.int64),
         "pad_before": np.array(descriptor.pad_before, np.int64),
         "pad_after": np.array(descriptor.pad_after, np.int64),
@@ -55,18 +58,44 @@ def _lower_stock(ctx: Any, lhs: Any, rhs: Any, *, descriptor: ConvDescriptor) ->
     return mlir.lower_fun(partial(stock, descriptor), multiple_results=False)(ctx, lhs, rhs)
 
 
-def _lower_for(platform: str) -> Any:
-    emit = ffi_lowering(TARGET)
+def call(descriptor: ConvDescriptor, lhs: Any, rhs: Any) -> Any:
+    """The custom call with operands and result in Keras's order, whatever the filter's in the descriptor."""
+    roles = ROLES[descriptor.direction]
+    operands = [
+        _as_given(descriptor, array) if role == "w" else array
+        for role, array in zip(roles, (lhs, rhs), strict=False)
+    ]
+    result = _call_p.bind(*operands, descriptor=descriptor)
+    return _as_keras_has_it(descriptor, result) if roles[2] == "w" else result
 
+
+def _as_given(descriptor: ConvDescriptor, kernel: Any) -> Any:
+    last = kernel.ndim - 1
+    return jax.lax.transpose(kernel, (last, *range(last))) if descriptor.w_layout == "ohwi" else kernel
+
+
+def _as_keras_has_it(descriptor: ConvDescriptor, kernel: Any) -> Any:
+    last = kernel.ndim - 1
+    return jax.lax.transpose(kernel, (*range(1, last + 1), 0)) if descriptor.w_layout == "ohwi" else kernel
+
+
+def _lower_call(ctx: Any, lhs: Any, rhs: Any, *, descriptor: ConvDescriptor) -> Any:
+    return ffi_lowering(TARGET)(ctx, lhs, rhs, **attributes(descriptor))
+
+
+def _lower_for(platform: str) -> Any:
     def lower(ctx: Any, lhs: Any, rhs: Any, *, descriptor: ConvDescriptor) -> Any:
         if not usable(descriptor, platform):
             return _lower_stock(ctx, lhs, rhs, descriptor=descriptor)
-        return emit(ctx, lhs, rhs, **attributes(on_platform(descriptor, platform)))
+        function = partial(call, on_platform(descriptor, platform))
+        return mlir.lower_fun(function, multiple_results=False)(ctx, lhs, rhs)
 
     return lower
 
 
-_local_p.def_abstract_eval(_abstract_eval)
+for _primitive in (_local_p, _call_p):
+    _primitive.def_abstract_eval(_abstract_eval)
+mlir.register_lowering(_call_p, _lower_call)
 mlir.register_lowering(_local_p, _lower_stock)
 for _platform in PLATFORMS:
     try:

@@ -70,7 +70,13 @@ def _supported(descriptor: ConvDescriptor, device: str) -> bool:
 
 
 def on_platform(descriptor: ConvDescriptor, platform: str) -> ConvDescriptor:
-    """The descriptor without what has no meaning on a platform, so that equal work has equal keys."""
+    """The descriptor of what a platform is given, so that equal work has equal keys.
+
+    On CUDA the filter goes as `(O, *spatial, C / groups)`, as cuDNN's fast engines want it: XLA fuses that
+    transpose with the cast of mixed precision, and does it once for all directions.
+    """
+    if platform == "cuda":
+        return replace(descriptor, w_layout="ohwi")
     if platform == "cpu" and (descriptor.allow_tf32 or descriptor.deterministic):
         return replace(descriptor, allow_tf32=False, deterministic=False)
     return descriptor
