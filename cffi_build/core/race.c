@@ -7,6 +7,7 @@
 
 #include "clock.h"
 #include "config.h"
+#include "trace.h"
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
@@ -39,8 +40,10 @@ tc_status tc_lane_open(tc_race *race, size_t order, tc_lane *lane)
         lane->borrowed = 1;
     } else {
         double start = tc_clock();
+        tc_trace_push("preparing %s", lane->candidate->name);
         tc_status status = engine->ops->prepare(engine->state, search->ctx->device_ordinal, search->conv,
                                                 lane->candidate->name, &lane->plan);
+        tc_trace_pop();
         race->plan_seconds += tc_clock() - start;
         if (status != TC_OK)
             return status;
@@ -78,8 +81,10 @@ tc_status tc_lane_time(tc_race *race, tc_lane *lane, int32_t runs, double *secon
         return status;
     double total = 0, start = tc_clock();
     race->last = NULL;
+    tc_trace_push("timing %s", lane->candidate->name);
     status = search->engine->ops->time(search->engine->state, lane->plan, search->ctx, workspace, search->operands,
                                        runs, &total);
+    tc_trace_pop();
     if (status == TC_OK && !(isfinite(total) && total >= 0))
         status = tc_fail(TC_ENGINE_FAILURE, "engine '%s' measured %g seconds", search->engine->ops->name, total);
     if (status != TC_OK)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import native_build
 import pytest
 
 CORE = Path(__file__).resolve().parents[2] / "cffi_build" / "core"
@@ -68,10 +69,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _output(folder: Path, tool: str | None) -> list[str]:
+    return _run([str(folder / "program")], tool)
+
+
+def _run(command: list[str], tool: str | None) -> list[str]:
     environment = {name: value for name, value in os.environ.items() if name != "NVTX_INJECTION64_PATH"}
     if tool is not None:
         environment["NVTX_INJECTION64_PATH"] = tool
-    command = [str(folder / "program")]
     return subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -87,3 +91,23 @@ def test_without_a_profiler_nothing_happens(built: Path) -> None:
 
 def test_a_profiler_that_cannot_be_loaded_is_none(built: Path) -> None:
     assert _output(built, str(built / "missing.so")) == ["on 0"]
+
+
+def test_each_tuning_and_each_candidate_has_a_range(built: Path, tmp_path: Path) -> None:
+    """In a native case whose engine has the algorithms "standard", "slower", "fast" and "fastish"."""
+    command = [str(native_build.build(tmp_path) / "tests"), "tuner/the_faster_one_wins"]
+    lines = [line for line in _run(command, str(built / "tool.so")) if line.startswith(("push", "pop"))]
+    open_ranges: list[str] = []
+    seen: dict[str, set[str]] = {}
+    for line in lines:
+        if line == "pop":
+            open_ranges.pop()
+            continue
+        seen.setdefault(line.removeprefix("push "), set()).update(open_ranges)
+        open_ranges.append(line.removeprefix("push "))
+    assert not open_ranges
+    (tuning,) = (name for name in seen if name.startswith("tuning forward|"))
+    for algorithm in ("standard", "slower", "fast", "fastish"):
+        for step in ("preparing", "timing"):
+            assert seen[f"{step} {algorithm}"] == {tuning}
+    assert not [line for line in _run(command, None) if line.startswith(("push", "pop"))]
