@@ -16,8 +16,10 @@ os.environ.setdefault(
 )
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 for _name in list(os.environ):
-    # A developer's own settings would change what tests see; folders of caches may stay.
-    if _name.startswith("KERAS_TUNEDCONV_") and not _name.endswith(("_DIR", "_ONEDNN", "_CUDNN", "_CACHE")):
+    # A developer's own settings would change what tests see; files and folders of the machine may stay.
+    if _name.startswith("KERAS_TUNEDCONV_") and not _name.endswith(
+        ("_DIR", "_ONEDNN", "_CUDNN", "_CACHE", "_PREBUILT")
+    ):
         del os.environ[_name]
 # Nor do the databases of whoever runs the tests; those of this package's subprocesses are no other.
 os.environ["KERAS_TUNEDCONV_SEARCH_PATH"] = "0"
