@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SONAME "libdnnl.so.3"
@@ -107,6 +108,23 @@ static void note(char *tried, size_t size, const char *message)
     snprintf(tried + length, size - length, "%s%s", length ? "; " : "", message);
 }
 
+/*
+ * GNU's OpenMP lets its threads spin after each parallel region, by default for many milliseconds on recent
+ * CPUs: a core that the framework wants for what comes between two convolutions. The count is read when that
+ * library is loaded, so it stands in the environment only while oneDNN's is, and only if the user set neither.
+ */
+static void *open_spinning_briefly(const char *file, int flags)
+{
+    static const char variable[] = "GOMP_SPINCOUNT", about_100_microseconds[] = "2000";
+    int chosen = getenv(variable) || getenv("OMP_WAIT_POLICY");
+    if (!chosen)
+        setenv(variable, about_100_microseconds, 1);
+    void *handle = dlopen(file, flags);
+    if (!chosen)
+        unsetenv(variable);
+    return handle;
+}
+
 tc_status onednn_library_open(const char *const *paths, onednn_library *library)
 {
     static const char *const system_only[] = {NULL};
@@ -121,7 +139,7 @@ tc_status onednn_library_open(const char *const *paths, onednn_library *library)
     for (const char *const *path = paths ? paths : system_only;; path++) {
         const char *file = *path ? *path : system_library;
         /* Kept for good: OpenMP's threads would outlive the code they run. */
-        handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | deep);
+        handle = open_spinning_briefly(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | deep);
         if (!handle) {
             note(tried, sizeof tried, dlerror());
         } else if (bind_library(handle, deep != 0, library) == TC_OK) {
