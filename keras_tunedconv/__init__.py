@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from keras_tunedconv.filling import fill as fill
     from keras_tunedconv.layers.tuned_conv2d import TunedConv2D as TunedConv2D
     from keras_tunedconv.reporting import report as report
+    from keras_tunedconv.saving import save_model as save_model
+    from keras_tunedconv.saving import save_weights as save_weights
 
 _HOMES = {
     "TunedConv2D": "keras_tunedconv.layers.tuned_conv2d",
@@ -40,6 +42,8 @@ _HOMES = {
     "fill": "keras_tunedconv.filling",
     "override": "keras_tunedconv.core.override",
     "report": "keras_tunedconv.reporting",
+    "save_model": "keras_tunedconv.saving",
+    "save_weights": "keras_tunedconv.saving",
     "stats": "keras_tunedconv.core.registry",
     "to_stock": "keras_tunedconv.convert",
     "to_tuned": "keras_tunedconv.convert",

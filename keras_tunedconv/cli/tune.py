@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ def tune(
     import keras
 
     from keras_tunedconv.ahead import warm_up
+    from keras_tunedconv.saving import save_model
 
     target = output or model
     if target.suffix != ".keras":
@@ -55,21 +55,11 @@ def tune(
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:
-        _save(loaded, target)
+        save_model(loaded, target)
         click.echo(f"Interrupted; {target} holds what was measured until then.", err=True)
         raise click.exceptions.Exit(_INTERRUPTED) from None
-    _save(loaded, target)
+    save_model(loaded, target)
     click.echo(
         f"{done.measured} measured, {done.known} known, {done.left} left by the budget, "
         f"{done.unsupported} unsupported in {done.seconds:.1f} s; saved to {target}"
     )
-
-
-def _save(model: Any, target: Path) -> None:
-    """Put the whole new file in place of the old one, so that no crash costs the weights."""
-    temporary = target.with_name(f".{os.getpid()}.{target.name}")
-    try:
-        model.save(temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

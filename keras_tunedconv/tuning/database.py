@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from keras_tunedconv.core.errors import TunedConvError
 from keras_tunedconv.core.record import Record
-from keras_tunedconv.tuning import hdf5
+from keras_tunedconv.tuning import hdf5, replacing
 from keras_tunedconv.tuning.merge import Identity, identity, leave_room, prefer, supersede
 from keras_tunedconv.tuning.schema import MAX_RECORDS, Columns, Decoded, SchemaError, decode, encode
 
@@ -192,22 +192,7 @@ def _replace(file: Path, columns: Columns) -> None:
     try:
         with temporary.open("xb") as opened:
             opened.write(image.getbuffer())
-            opened.flush()
-            os.fsync(opened.fileno())
-        if file.exists():
-            temporary.chmod(stat.S_IMODE(file.stat().st_mode))
-        temporary.replace(file)
+        replacing.put_in_place(temporary, file)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(file.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power failure, where the file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
