@@ -82,6 +82,7 @@ static tc_status check_config(const tc_config *config)
         {"minimum_runs", config->minimum_runs, 1, 1, 1000},
         {"batch_policy", config->batch_policy, TC_POLICY_EXACT, 1, TC_POLICY_NEAREST},
         {"copies_before_measuring", config->copies_before_measuring, 1, 1, 1e9},
+        {"record_candidates", config->record_candidates, 0, 1, 1},
         {"maximum_sizes", config->maximum_sizes, 1, 1, TC_MAXIMUM_SIZES},
         {"key_budget_seconds", config->key_budget_seconds, 0, 0, 1e6},
         {"process_budget_seconds", config->process_budget_seconds, 0, 0, 1e6},

@@ -20,8 +20,10 @@ static tc_status sample(tc_race *race, tc_lane *lane)
     tc_status status = tc_lane_time(race, lane, lane->runs, &seconds);
     if (status == TC_OK)
         lane->samples[lane->count++] = seconds;
-    else if (lane != &race->lanes[0])
+    else if (lane != &race->lanes[0]) {
         lane->out = 1;
+        tc_note_out(race, lane->order, TC_TRIAL_FAILED, tc_last_error());
+    }
     return status;
 }
 
@@ -167,5 +169,6 @@ tc_status tc_race_run_winner(tc_race *race, tc_lane **winner)
         if (status == TC_OK || status == TC_DEVICE_FAILURE || *winner == &race->lanes[0])
             return status;
         (*winner)->out = 1;
+        tc_note_out(race, (*winner)->order, TC_TRIAL_FAILED, tc_last_error());
     }
 }

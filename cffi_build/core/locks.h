@@ -14,6 +14,7 @@ typedef enum tc_lock {
     TC_LOCK_CONFIG,
     TC_LOCK_STATS,
     TC_LOCK_STORE,
+    TC_LOCK_TRIALS,
     TC_LOCK_WORKSPACE,
     TC_LOCK_WARNINGS,
     TC_LOCKS

@@ -8,6 +8,7 @@
 #include "clock.h"
 #include "config.h"
 #include "trace.h"
+#include "trials.h"
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
@@ -44,7 +45,9 @@ tc_status tc_lane_open(tc_race *race, size_t order, tc_lane *lane)
         tc_status status = engine->ops->prepare(engine->state, search->ctx->device_ordinal, search->conv,
                                                 lane->candidate->name, &lane->plan);
         tc_trace_pop();
-        race->plan_seconds += tc_clock() - start;
+        double seconds = tc_clock() - start;
+        race->plan_seconds += seconds;
+        tc_note_plan_seconds(race, order, seconds);
         if (status != TC_OK)
             return status;
     }
@@ -176,6 +179,8 @@ void tc_race_begin(tc_race *race, const tc_search *search)
     race->total = search->candidates->count;
     while (race->total > 1 && (search->candidates->items[race->total - 1].flags & TC_CANDIDATE_LAST_RESORT))
         race->total--;
+    if (race->config.record_candidates)
+        race->trials = tc_trials_make(search->candidates, race->total);
 }
 
 int tc_race_is_over(const tc_race *race, double seconds)
@@ -214,6 +219,7 @@ void tc_race_end(tc_race *race, const tc_lane *keep)
         else
             tc_lane_close(race, lane);
     }
+    free(race->trials);
     tc_samples_end(&race->samples);
     tc_workspace_drop(race->search->ctx, &race->workspace);
 }

@@ -48,8 +48,10 @@ typedef struct tc_race {
     tc_workspace workspace;
     size_t held;      /* bytes the framework handed out and cannot take back before the call ends */
     tc_samples samples;
+    tc_trial *trials; /* of `total` candidates, in the engine's order; NULL unless they are to be kept */
 } tc_race;
 
+/* ---- race.c ---------------------------------------------------------------------------------------------- */
 /* Prepares an algorithm and gets workspace for it. */
 tc_status tc_lane_open(tc_race *race, size_t order, tc_lane *lane);
 void tc_lane_close(tc_race *race, tc_lane *lane);
@@ -77,6 +79,15 @@ tc_status tc_race_run_finals(tc_race *race);
 tc_status tc_race_run_winner(tc_race *race, tc_lane **winner);
 /* The fastest beside the winner, the default included; NULL when there is none. */
 const tc_lane *tc_race_next_best(const tc_race *race, const tc_lane *winner);
+
+/* ---- notes.c: what is kept of each candidate, if it is to be ------------------------------------------------- */
+/* A candidate of that place is out of the race. `reason` of failures; "" if none. */
+void tc_note_out(tc_race *race, size_t order, tc_trial_state state, const char *reason);
+void tc_note_plan_seconds(tc_race *race, size_t order, double seconds);
+/* Workspace and estimate of a lane, and what screening it took. */
+void tc_note_screened(tc_race *race, const tc_lane *lane, double seconds);
+/* Samples and fate of all that were in the finals. */
+void tc_note_finals(tc_race *race, const tc_lane *winner);
 
 /* ---- begin and end ------------------------------------------------------------------------------------------ */
 void tc_race_begin(tc_race *race, const tc_search *search);

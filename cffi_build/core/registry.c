@@ -9,6 +9,7 @@
 #include "locks.h"
 #include "status.h"
 #include "store.h"
+#include "trials.h"
 #include "workspace.h"
 
 /* A place is free while it has no entry; the hash is set before the entry. */
@@ -318,6 +319,7 @@ void tc_registry_clear(void)
     free_entries(first);
     free_tables(tables);
     tc_store_clear();
+    tc_trials_clear();
     tc_stats_clear();
     tc_warnings_clear();
     tc_workspace_clear();

@@ -1,6 +1,7 @@
 /* Deciding what runs for a descriptor: what is stored, what is measured, or the default. */
 #include "settle.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -9,6 +10,7 @@
 #include "run.h"
 #include "store.h"
 #include "trace.h"
+#include "trials.h"
 #include "tuner.h"
 
 /* ---- whether a choice still stands ------------------------------------------------------------------- */
@@ -302,6 +304,8 @@ static tc_status keep_result(question *q, const tc_choice *ready, tc_result *res
     publish(entry, choice, TC_CHOICE_MEASURED);
     if (tc_store_measured(&result->record) != TC_OK)
         tc_warn("what was measured for %s is not kept: %s", entry->key, tc_last_error());
+    if (tc_trials_keep(entry->key, q->environment, result->trials, result->trial_count) != TC_OK)
+        tc_warn("what became of the candidates for %s is not kept: %s", entry->key, tc_last_error());
     return TC_OK;
 }
 
@@ -334,7 +338,11 @@ static tc_status measure(question *q, int *ran)
     pthread_mutex_unlock(&measuring[q->entry->device_kind]);
     if (!*ran)
         return TC_OK;
-    return status == TC_OK ? keep_result(q, ready, &result) : tc_run_any(q->entry, status, q->ctx, q->operands);
+    if (status != TC_OK)
+        return tc_run_any(q->entry, status, q->ctx, q->operands);
+    status = keep_result(q, ready, &result);
+    free(result.trials);
+    return status;
 }
 
 /* ---- verifying ----------------------------------------------------------------------------------------- */

@@ -52,11 +52,16 @@ static tc_status open_baseline(tc_race *race)
     for (size_t i = 0; i < race->total && status != TC_OK && status != TC_DEVICE_FAILURE; i++) {
         double start = tc_clock();
         status = tc_lane_open(race, i, &race->lanes[0]);
-        if (status != TC_OK)
+        if (status == TC_OK) {
+            status = time_baseline(race, &race->lanes[0]);
+            tc_note_screened(race, &race->lanes[0], tc_clock() - start);
+            if (status != TC_OK)
+                tc_lane_close(race, &race->lanes[0]);
+        }
+        if (status != TC_OK) {
+            tc_note_out(race, i, TC_TRIAL_FAILED, tc_last_error());
             continue;
-        status = time_baseline(race, &race->lanes[0]);
-        if (status != TC_OK)
-            tc_lane_close(race, &race->lanes[0]);
+        }
         race->screening = tc_clock() - start;
         race->tried = i + 1;
     }
@@ -80,6 +85,7 @@ static double best_estimate(const tc_race *race)
 
 static void remove_lane(tc_race *race, size_t at)
 {
+    tc_note_out(race, race->lanes[at].order, TC_TRIAL_SLOW, "");
     tc_lane_close(race, &race->lanes[at]);
     race->lanes[at] = race->lanes[--race->count];
 }
@@ -94,6 +100,7 @@ static void enter(tc_race *race, tc_lane *lane)
             if (race->lanes[i].estimate > race->lanes[slowest].estimate)
                 slowest = i;
         if (race->lanes[slowest].estimate <= lane->estimate) {
+            tc_note_out(race, lane->order, TC_TRIAL_SLOW, "");
             tc_lane_close(race, lane);
             return;
         }
@@ -105,21 +112,32 @@ static void enter(tc_race *race, tc_lane *lane)
             remove_lane(race, i);
 }
 
-/* Runs a candidate once or twice and checks what it wrote; TC_ENGINE_FAILURE also when it is too slow. */
-static tc_status try_lane(tc_race *race, tc_lane *lane)
+/*
+ * Runs a candidate once or twice and checks what it wrote; TC_ENGINE_FAILURE also when it is too slow. On
+ * failure *fate says what became of it.
+ */
+static tc_status try_lane(tc_race *race, tc_lane *lane, tc_trial_state *fate)
 {
     double limit = race->config.drop_ratio * best_estimate(race), second;
     tc_status status = race->config.verify ? tc_race_poison(race) : TC_OK;
+    *fate = TC_TRIAL_FAILED;
     if (status == TC_OK)
         status = tc_lane_time(race, lane, 1, &lane->estimate);
-    if (status == TC_OK && race->config.verify)
+    if (status == TC_OK && race->config.verify) {
+        *fate = TC_TRIAL_WRONG;
         status = tc_samples_compare(&race->samples);
+    }
+    if (status == TC_OK)
+        *fate = TC_TRIAL_FAILED;
     if (status == TC_OK && (lane->estimate <= limit || lane->wall <= COLD_START) && !tc_race_is_over(race, lane->wall)) {
         status = tc_lane_time(race, lane, 1, &second);
-        lane->estimate = fmin(lane->estimate, second);
+        if (status == TC_OK)
+            lane->estimate = fmin(lane->estimate, second);
     }
-    if (status == TC_OK && lane->estimate > limit)
+    if (status == TC_OK && lane->estimate > limit) {
+        *fate = TC_TRIAL_SLOW;
         status = tc_fail(TC_ENGINE_FAILURE, "it takes %g s, over the limit of %g s", lane->estimate, limit);
+    }
     return status;
 }
 
@@ -127,15 +145,20 @@ static tc_status try_lane(tc_race *race, tc_lane *lane)
 static tc_status screen(tc_race *race, size_t order)
 {
     tc_lane lane;
+    tc_trial_state fate = TC_TRIAL_FAILED;
     double start = tc_clock();
     tc_status status = tc_lane_open(race, order, &lane);
-    if (status == TC_OK) {
-        status = try_lane(race, &lane);
-        if (status == TC_OK)
-            enter(race, &lane);
-        else
-            tc_lane_close(race, &lane);
+    int opened = status == TC_OK;
+    if (opened) {
+        status = try_lane(race, &lane, &fate);
+        tc_note_screened(race, &lane, tc_clock() - start);
     }
+    if (status == TC_OK)
+        enter(race, &lane);
+    else
+        tc_note_out(race, order, fate, fate == TC_TRIAL_SLOW ? "" : tc_last_error());
+    if (opened && status != TC_OK)
+        tc_lane_close(race, &lane);
     race->screening = 0.7 * race->screening + 0.3 * (tc_clock() - start);
     return status == TC_DEVICE_FAILURE ? status : TC_OK;
 }
@@ -230,6 +253,10 @@ tc_status tc_tune(const tc_search *search, tc_result *result)
     if (status == TC_OK) {
         fill_record(&race, winner, &result->record);
         result->plan = winner->plan;
+        tc_note_finals(&race, winner);
+        result->trials = race.trials;
+        result->trial_count = race.trials ? race.total : 0;
+        race.trials = NULL;
         result->unverified = race.config.verify && winner != &race.lanes[0] && tc_samples_are_zero(&race.samples);
     }
     tc_race_end(&race, status == TC_OK ? winner : NULL);

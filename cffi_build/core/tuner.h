@@ -20,6 +20,8 @@ typedef struct tc_result {
     void *plan;       /* of record.algorithm; ready's own, or the caller's to release */
     int decided;      /* 0: this output cannot be used to check candidates; the default ran, unmeasured */
     int unverified;   /* the output was all zeros, which is a weak check of the winner */
+    tc_trial *trials; /* what became of each candidate, the caller's to free; NULL unless it was to be kept */
+    size_t trial_count;
 } tc_result;
 
 /*

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a signature below changes; bridges built apart compare it on binding. */
-#define TC_ABI_VERSION 1
+#define TC_ABI_VERSION 2
 
 /* CFFI-BEGIN */
 
@@ -28,7 +28,8 @@ enum {
     TC_KEY_SIZE = 640,        /* bytes of a canonical key, NUL included */
     TC_ENVIRONMENT_SIZE = 256,
     TC_NAME_SIZE = 256,       /* an algorithm's name */
-    TC_MESSAGE_SIZE = 1024
+    TC_MESSAGE_SIZE = 1024,
+    TC_TRIAL_SAMPLES = 16
 };
 
 typedef enum tc_status {
@@ -128,6 +129,40 @@ typedef struct tc_record {
     uint64_t sequence;        /* set by the registry: grows with each change */
 } tc_record;
 
+/* What became of a candidate in a search. */
+typedef enum tc_trial_state {
+    TC_TRIAL_NOT_TRIED = 0,   /* the search ended before its turn */
+    TC_TRIAL_WON = 1,
+    TC_TRIAL_FINALIST = 2,    /* measured to the end, and not the best */
+    TC_TRIAL_SLOW = 3,        /* dropped on the way as too slow */
+    TC_TRIAL_FAILED = 4,      /* could not be prepared or run, or had no workspace */
+    TC_TRIAL_WRONG = 5        /* its output differed from the default's */
+} tc_trial_state;
+
+/* One candidate of a search. Text is NUL-terminated UTF-8. Seconds are 0 where nothing was measured. */
+typedef struct tc_trial {
+    char algorithm[256];
+    char reason[256];         /* why it failed or was wrong, cut to fit; else "" */
+    int32_t order;            /* its place in the engine's list, the library's default being 0 */
+    int32_t state;            /* tc_trial_state */
+    int32_t deterministic;
+    int32_t sample_count;     /* in samples */
+    int64_t workspace_bytes;
+    double plan_seconds;      /* wall time of building its plan */
+    double screen_seconds;    /* wall time until it was let into the finals or dropped, plan included */
+    double estimate_seconds;  /* of one run, the least of its first ones */
+    double median_seconds;    /* of one run, over all samples of the finals */
+    double samples[16];       /* seconds of one run, the first ones of the finals in their order */
+} tc_trial;
+
+/* A search whose trials were kept. */
+typedef struct tc_trials_head {
+    char key[640];
+    char environment[256];
+    int64_t created;          /* seconds since the epoch */
+    uint64_t sequence;        /* grows with each search; 0 where there is none */
+} tc_trials_head;
+
 typedef struct tc_config {
     int32_t mode;                     /* tc_mode */
     int32_t verify;                   /* compare each candidate's output with the default's */
@@ -136,7 +171,7 @@ typedef struct tc_config {
     int32_t batch_policy;             /* tc_batch_policy, for mode search */
     int32_t copies_before_measuring;  /* runs of a key with a copied algorithm before it is measured */
     int32_t maximum_sizes;            /* image sizes of a convolution that are measured at first sight */
-    int32_t reserved;
+    int32_t record_candidates;        /* keep what became of each candidate of a search: tc_trials_next */
     double key_budget_seconds;        /* measuring of one key stops here */
     double process_budget_seconds;    /* measuring in this process stops here */
     double margin;                    /* a winner must beat the default by this share, 0.03 = 3 % */
@@ -205,7 +240,14 @@ tc_status tc_registry_put(const tc_record *record);
 tc_status tc_registry_offer(const tc_record *record);
 /* Copies records changed after sequence `since`, at most capacity, oldest change first; *count: how many there are. */
 tc_status tc_registry_collect(uint64_t since, tc_record *records, size_t capacity, size_t *count);
-/* Forgets plans, records, statistics and pending warnings; engines stay open. No convolution may be running. */
+/*
+ * The oldest search that was kept after sequence `since` (config.record_candidates): its head, with sequence 0
+ * when there is none, at most `capacity` of its trials in the engine's order, and in *count how many there are.
+ * Of a convolution searched again what the later search tried replaces what the earlier did. At most 65536
+ * trials are kept; the oldest searches give way.
+ */
+tc_status tc_trials_next(uint64_t since, tc_trials_head *head, tc_trial *trials, size_t capacity, size_t *count);
+/* Forgets plans, records, trials, statistics and pending warnings; engines stay open. No convolution may be running. */
 void tc_registry_clear(void);
 /* Seconds of one look-up of a key that has run here, the mean of `repeats`; else TC_NOT_FOUND. */
 tc_status tc_time_lookup(const tc_conv *conv, int32_t device_kind, int32_t ordinal, int32_t repeats, double *seconds);

@@ -23,12 +23,13 @@ def random_arrays(problem: Problem, seed: int = 0) -> tuple[Any, Any, Any]:
     last = problem.layout == "channels_last"
     y_shape = (batch, *spatial, filters) if last else y_dims
     shapes = (problem.x_shape, problem.kernel_shape, y_shape)
-    dtype = _numpy_dtype(problem.dtype)
+    dtype = numpy_dtype(problem.dtype)
     x, w, dy = (generator.standard_normal(shape, dtype="float32").astype(dtype) for shape in shapes)
     return x, w, dy
 
 
-def _numpy_dtype(name: str) -> Any:
+def numpy_dtype(name: str) -> Any:
+    """The dtype of a name, `"bfloat16"` included."""
     if name == "bfloat16":
         import ml_dtypes
 

@@ -201,5 +201,12 @@ def select(names: Iterable[str], *, batch: int | None = None, dtype: str | None 
     found: list[Problem] = []
     for name in names:
         found += [parse(name)] if "," in name else load_set(name)
+    return changed(found, batch=batch, dtype=dtype)
+
+
+def changed(
+    problems: Iterable[Problem], *, batch: int | None = None, dtype: str | None = None
+) -> list[Problem]:
+    """Problems at another batch size or dtype, where one is given."""
     changes = {key: value for key, value in (("batch", batch), ("dtype", dtype)) if value is not None}
-    return [replace(problem, **changes) for problem in found]  # type: ignore[arg-type]
+    return [replace(problem, **changes) for problem in problems]  # type: ignore[arg-type]

@@ -12,6 +12,8 @@ import click
 
 from keras_tunedconv.bench import machine, problem
 from keras_tunedconv.core.descriptor import DIRECTIONS, SUPPORTED_DTYPES
+from keras_tunedconv.core.engines import ENGINES
+from keras_tunedconv.core.errors import TunedConvError
 from keras_tunedconv.tuning import search_path
 
 if TYPE_CHECKING:
@@ -58,6 +60,42 @@ def list_problems(sets: Sequence[str]) -> None:
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
         click.echo("\n".join(lines) if sets else f"{name}: {len(lines)} problems")
+
+
+@bench.command()
+@click.argument("database", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("problems", nargs=-1)
+@click.option("--device", type=click.Choice(tuple(ENGINES)), default="cpu", show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), help="Batch size in place of the one written.")
+@click.option(
+    "--dtype", type=click.Choice(sorted(SUPPORTED_DTYPES)), help="Dtype in place of the one written."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.0), default=480.0, show_default=True, help="Ends after this."
+)
+def record(
+    database: Path,
+    problems: Sequence[str],
+    device: str,
+    batch: int | None,
+    dtype: str | None,
+    seconds: float,
+) -> None:
+    """Measure every candidate of PROBLEMS into DATABASE, the data of the cost model.
+
+    PROBLEMS are names of built-in sets, all models' by default. What DATABASE has is left out, so running the
+    command again goes on. For cuda torch is needed.
+    """
+    from keras_tunedconv.bench import candidates
+
+    try:
+        chosen = problem.changed(candidates.in_turn(problems), batch=batch, dtype=dtype)
+        measured, left = candidates.record(
+            database, chosen, device=device, seconds=seconds, progress=lambda line: click.echo(line, err=True)
+        )
+    except (ValueError, TunedConvError, ImportError) as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{measured} convolutions measured, {left} left; {database}")
 
 
 @bench.command()

@@ -27,6 +27,7 @@ _FIELDS = {
     "batch_policy": "batch_policy",
     "copies_before_measuring": "copies_before_measuring",
     "maximum_sizes": "maximum_sizes",
+    "record_candidates": "record_candidates",
 }
 # Settings that are one of several words -> those, at the position of their enumerator.
 _CHOICES = {"mode": MODES, "batch_policy": BATCH_POLICIES}
@@ -41,6 +42,7 @@ _TYPES: dict[str, type] = {
     "workspace_limit": int,
     "copies_before_measuring": int,
     "maximum_sizes": int,
+    "record_candidates": bool,
 }
 
 
@@ -70,6 +72,8 @@ class Config:
         copies_before_measuring: Runs of a size with a copied algorithm before it is measured.
         maximum_sizes: How many image sizes of one convolution are measured at first sight; further ones
             take the algorithm of the nearest by pixels.
+        record_candidates: Whether every candidate of a search is kept, with its samples, workspace and why it
+            was dropped (`keras_tunedconv.core.trials`); databases store it.
         resume: Whether keys whose stored search was cut short by a budget go on being measured.
 
     Example:
@@ -157,6 +161,7 @@ class _Defaults:
     key_budget_seconds, process_budget_seconds = 2.0, 60.0
     margin, drop_ratio = 0.03, 2.0
     workspace_limit_bytes = 1 << 30
+    record_candidates = 0
     batch_policy, copies_before_measuring, maximum_sizes = BATCH_POLICIES.index("nearest"), 20, 4
 
 
@@ -174,7 +179,7 @@ def _from_environment(settings: Config) -> None:
         if text is None:
             continue
         value: Any = text
-        if name in ("tune", "verify", "resume"):
+        if name == "tune" or _TYPES.get(name) is bool:
             if text.lower() not in ("0", "1", "false", "true"):
                 raise ValueError(f"KERAS_TUNEDCONV_{name.upper()} must be 0 or 1. Received: {text!r}")
             value = text.lower() in ("1", "true")

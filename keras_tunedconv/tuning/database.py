@@ -13,7 +13,8 @@ import io
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
@@ -21,11 +22,22 @@ from filelock import FileLock, Timeout
 
 from keras_tunedconv.core.errors import TunedConvError
 from keras_tunedconv.core.record import Record
-from keras_tunedconv.tuning import hdf5, replacing
-from keras_tunedconv.tuning.merge import Identity, identity, leave_room, prefer, supersede
+from keras_tunedconv.core.trials import Search
+from keras_tunedconv.tuning import hdf5, replacing, trial_schema
+from keras_tunedconv.tuning.merge import (
+    Identity,
+    identity,
+    leave_room,
+    merge_searches,
+    prefer,
+    supersede,
+)
 from keras_tunedconv.tuning.schema import MAX_RECORDS, Columns, Decoded, SchemaError, decode, encode
+from keras_tunedconv.tuning.trial_schema import DecodedSearches
 
 GROUP = "tuning"
+# Inside it: what became of each candidate, where that was recorded.
+CANDIDATES = "candidates"
 # No file with the most entries of the longest text is larger.
 MAX_FILE_BYTES = 64 * 2**20
 _POLL_SECONDS = 0.02
@@ -51,6 +63,30 @@ def read(path: str | os.PathLike[str]) -> Decoded:
     Raises:
         DatabaseError: the file is missing, unreadable, or not a database.
     """
+    with _opened(path) as group:
+        return decode(hdf5.read_columns([group]))
+
+
+def read_searches(path: str | os.PathLike[str]) -> DecodedSearches:
+    """What a database file has of each candidate, where `config.record_candidates` was set; maybe nothing.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The searches with their sound candidates, and how many others were skipped.
+
+    Raises:
+        DatabaseError: the file is missing, unreadable, or not a database.
+    """
+    with _opened(path) as group:
+        columns = _candidates_in(group)
+        return DecodedSearches([]) if columns is None else trial_schema.decode(columns)
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[h5py.Group]:
+    """The group of a database; whatever goes wrong with it is a `DatabaseError`."""
     file = Path(path)
     try:
         status = file.stat()
@@ -60,17 +96,25 @@ def read(path: str | os.PathLike[str]) -> Decoded:
             raise SchemaError(f"it has {status.st_size} bytes and a database at most {MAX_FILE_BYTES}")
         # HDF5's own locks fail on network folders without locks; a whole file needs none.
         with h5py.File(file, "r", locking=False) as opened:
-            return decode(hdf5.read_columns([hdf5.child(opened, GROUP, h5py.Group)]))
+            yield hdf5.child(opened, GROUP, h5py.Group)
     except FileNotFoundError as error:
         raise DatabaseError(f"There is no tuning database {file}.") from error
     except Exception as error:  # a damaged file raises whatever HDF5 came upon
         raise DatabaseError(f"{file} cannot be read as a tuning database: {error}") from error
 
 
+def _candidates_in(group: h5py.Group) -> Columns | None:
+    if CANDIDATES not in group:
+        return None
+    inner = hdf5.child(group, CANDIDATES, h5py.Group)
+    return hdf5.read_columns([inner], count=trial_schema.COLUMN_COUNT, most=trial_schema.MAX_TRIALS)
+
+
 def merge_into(
     path: str | os.PathLike[str],
     records: Iterable[Record],
     *,
+    searches: Sequence[Search] = (),
     known: Mapping[Identity, Record] | None = None,
     timeout: float = 10.0,
 ) -> dict[Identity, Record]:
@@ -84,6 +128,7 @@ def merge_into(
     Args:
         path: The file. Its folder must exist; a file that is not a database is never replaced.
         records: What to add.
+        searches: What became of candidates, to add; kept for entries that the file then has.
         known: Entries of the file that the caller had before it made `records`.
         timeout: Seconds to wait for other writers.
 
@@ -96,7 +141,8 @@ def merge_into(
         ValueError: a record is malformed.
     """
     with _locked(path, timeout) as file:
-        merged = {identity(record): record for record in read(file).records} if file.exists() else {}
+        stored = _Contents.of(file) if file.exists() else _Contents({}, None)
+        merged = stored.records
         changed = False
         for record in records:
             key = identity(record)
@@ -107,8 +153,9 @@ def merge_into(
             if record != before:
                 merged[key] = record
                 changed = True
-        if changed:
-            _replace(file, _fitting(merged))
+        if changed or searches:
+            columns, kept = _fitting(merged)
+            _replace(file, columns, stored.candidates_with(searches, kept))
     return merged
 
 
@@ -130,21 +177,47 @@ def keep_only(
         DatabaseError: the file is missing, or cannot be read or written.
     """
     with _locked(path, timeout) as file:
-        records = read(file).records
-        kept = [record for record in records if wanted(record)]
-        if len(kept) != len(records):
-            _replace(file, encode(kept))
-    return len(kept), len(records) - len(kept)
+        stored = _Contents.of(file)
+        kept = {key: record for key, record in stored.records.items() if wanted(record)}
+        if len(kept) != len(stored.records):
+            _replace(file, encode(kept.values()), stored.candidates_with((), kept))
+    return len(kept), len(stored.records) - len(kept)
 
 
-def _fitting(merged: dict[Identity, Record]) -> Columns:
-    """The entries as columns; where one file cannot hold all, `leave_room` says which give way."""
+@dataclass(frozen=True)
+class _Contents:
+    """What a file holds: its sound entries, and its candidates as they are stored."""
+
+    records: dict[Identity, Record]
+    candidates: Columns | None
+
+    @classmethod
+    def of(cls, file: Path) -> _Contents:
+        with _opened(file) as group:
+            decoded = decode(hdf5.read_columns([group]))
+            records = {identity(record): record for record in decoded.records}
+            return cls(records, _candidates_in(group))
+
+    def candidates_with(self, added: Sequence[Search], kept: Collection[Identity]) -> Columns | None:
+        """Those stored and those added, of entries that the file will have."""
+        if not added and all(key in kept for key in self.records):
+            return self.candidates  # most writers neither add nor drop any
+        searches: dict[Identity, Search] = {}
+        if self.candidates is not None:
+            merge_searches(searches, trial_schema.decode(self.candidates).searches)
+        merge_searches(searches, added)
+        chosen = [search for key, search in searches.items() if key in kept]
+        return trial_schema.encode(chosen) if chosen else None
+
+
+def _fitting(merged: dict[Identity, Record]) -> tuple[Columns, set[Identity]]:
+    """The entries as columns, and which they are; where one file cannot hold all, `leave_room` says which give way."""
     records = list(merged.values())
     if len(records) > MAX_RECORDS:
         records = leave_room(records, MAX_RECORDS)
     while True:
         try:
-            return encode(records)
+            return encode(records), {identity(record) for record in records}
         except SchemaError:  # too much text
             records = leave_room(records, len(records) - max(len(records) // 4, 1))
 
@@ -181,10 +254,13 @@ def _locked(path: str | os.PathLike[str], timeout: float) -> Iterator[Path]:
         lock.release()
 
 
-def _replace(file: Path, columns: Columns) -> None:
+def _replace(file: Path, columns: Columns, candidates: Columns | None) -> None:
     image = io.BytesIO()
     with h5py.File(image, "w") as written:
-        hdf5.write_columns(written.create_group(GROUP), columns)
+        group = written.create_group(GROUP)
+        hdf5.write_columns(group, columns)
+        if candidates is not None:
+            hdf5.write_columns(group.create_group(CANDIDATES), candidates, compressed=True)
     # Whoever holds the lock is the only writer: other temporary files are left from killed ones.
     for leftover in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
         leftover.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 
-from keras_tunedconv.core import registry
+from keras_tunedconv.core import registry, trials
 from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import database
@@ -31,7 +31,7 @@ class Flusher:
         self._path = os.fspath(path)
         self._lock = threading.Lock()
         self._known: dict[Identity, Record] = {}
-        self._flushed_sequence = 0
+        self._flushed_sequence = self._flushed_searches = 0
         self._next_time = 0.0
         self._process = os.getpid()
         self._failed = False
@@ -82,17 +82,20 @@ class Flusher:
     def _flush(self, timeout: float) -> None:
         collected, sequence = registry.collect(self._flushed_sequence)
         records = [record for record in map(stored_form, collected) if self._is_news(record)]
-        if not records:
+        searches, searched = trials.collect(self._flushed_searches)
+        if not records and not searches:
             self._flushed_sequence = sequence
             return
         try:
-            self._known = database.merge_into(self._path, records, known=self._known, timeout=timeout)
+            self._known = database.merge_into(
+                self._path, records, searches=searches, known=self._known, timeout=timeout
+            )
         except database.DatabaseBusyError:
             raise
         except (database.DatabaseError, ValueError) as error:
             self._fail(error)
             return
-        self._flushed_sequence = sequence
+        self._flushed_sequence, self._flushed_searches = sequence, searched
         self._failed = False
 
     def _is_news(self, record: Record) -> bool:

@@ -25,8 +25,15 @@ def holds_columns(groups: Sequence[h5py.Group]) -> bool:
     return all(any(name in group for group in groups) for name in ("text", "numbers"))
 
 
-def read_columns(groups: Sequence[h5py.Group]) -> Columns:
+def read_columns(
+    groups: Sequence[h5py.Group], *, count: int = COLUMN_COUNT, most: int = MAX_RECORDS
+) -> Columns:
     """The columns in a group, or in several where a model's shards part them.
+
+    Args:
+        groups: The groups.
+        count: How many columns of numbers there must be.
+        most: The most rows there may be.
 
     Raises:
         SchemaError: they are missing, damaged, larger than what is read, or stored in another way.
@@ -34,7 +41,7 @@ def read_columns(groups: Sequence[h5py.Group]) -> Columns:
     try:
         text = _dataset(groups, "text", np.dtype("uint8"))
         numbers = _dataset(groups, "numbers", np.dtype("<f8"))
-        check_shapes(text.shape, numbers.shape)
+        check_shapes(text.shape, numbers.shape, count=count, most=most)
         return Columns(text=text[()], numbers=numbers[()].astype(np.float64, copy=False))
     except SchemaError:
         raise
@@ -42,7 +49,9 @@ def read_columns(groups: Sequence[h5py.Group]) -> Columns:
         raise SchemaError(f"they cannot be read: {error}") from error
 
 
-def check_shapes(text: tuple[int, ...], numbers: tuple[int, ...]) -> None:
+def check_shapes(
+    text: tuple[int, ...], numbers: tuple[int, ...], *, count: int = COLUMN_COUNT, most: int = MAX_RECORDS
+) -> None:
     """Refuse shapes that are not those of columns.
 
     Raises:
@@ -50,17 +59,17 @@ def check_shapes(text: tuple[int, ...], numbers: tuple[int, ...]) -> None:
     """
     if len(text) != 1 or text[0] > MAX_TEXT_BYTES:
         raise SchemaError(f"text must have shape (bytes,), at most {MAX_TEXT_BYTES}. Received: {text}")
-    if len(numbers) != 2 or numbers[1] != COLUMN_COUNT or numbers[0] > MAX_RECORDS:
+    if len(numbers) != 2 or numbers[1] != count or numbers[0] > most:
         raise SchemaError(
-            f"numbers must have shape (records, {COLUMN_COUNT}), at most {MAX_RECORDS} records. "
-            f"Received: {numbers}"
+            f"numbers must have shape (rows, {count}), at most {most} rows. Received: {numbers}"
         )
 
 
-def write_columns(group: h5py.Group, columns: Columns) -> None:
+def write_columns(group: h5py.Group, columns: Columns, *, compressed: bool = False) -> None:
     """Write columns into an empty group."""
+    options = {"compression": "gzip", "shuffle": True} if compressed else {}
     for name, array in columns.items():
-        group.create_dataset(name, data=array)
+        group.create_dataset(name, data=array, **options)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from keras_tunedconv.core.record import Provenance, Record
+from keras_tunedconv.core.trials import Search, TrialState
 
 Identity = tuple[str, str]
 
@@ -99,6 +100,34 @@ def merge_into(known: dict[Identity, Record], records: Iterable[Record]) -> list
             known[key] = record
             changed.append(record)
     return changed
+
+
+def merge_searches(known: dict[Identity, Search], searches: Iterable[Search]) -> None:
+    """Take searches into a dict by identity, in place.
+
+    Of two of one identity the later stays; what it did not come to is taken from the earlier one.
+    """
+    for search in searches:
+        key = search.environment, search.key
+        before = known.get(key)
+        if before is None:
+            known[key] = search
+        elif before.created > search.created:
+            known[key] = _filled_in(before, search)
+        else:
+            known[key] = _filled_in(search, before)
+
+
+def _filled_in(later: Search, earlier: Search) -> Search:
+    tried = {trial.algorithm: trial for trial in earlier.trials if trial.state != TrialState.NOT_TRIED}
+    trials = []
+    for trial in later.trials:
+        if trial.state == TrialState.NOT_TRIED and trial.algorithm in tried:
+            known = tried[trial.algorithm]
+            won = known.state == TrialState.WON  # there; the winner here is the later search's
+            trial = replace(known, order=trial.order, state=TrialState.FINALIST if won else known.state)
+        trials.append(trial)
+    return replace(later, trials=tuple(trials))
 
 
 def _quality(record: Record) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ point into `text`. A dataset a field would cost a model with fifty layers more t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,8 @@ _CONTROL_BUT_LINE_FEED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True)
-class _Column:
-    """A column of `numbers` and the values it may hold."""
+class Column:
+    """A column of numbers and the values it may hold."""
 
     name: str
     high: float
@@ -46,24 +46,21 @@ class _Column:
 # numbers are those of the core, which checks them again.
 _LINES = ("direction", "problem", "environment", "algorithm", "runner_up")
 _COLUMNS = (
-    *(_Column(name, high=MAX_TEXT_BYTES) for name in _LINES),
-    _Column("workspace_bytes", high=2**40),
-    _Column("created", high=1e12),
-    _Column("time_seconds", high=1e7, integral=False),
-    _Column("default_seconds", high=1e7, integral=False),
-    _Column("spread", high=1e6, integral=False),
-    _Column("tuning_seconds", high=1e7, integral=False),
-    _Column("candidates_tried", high=1e6),
-    _Column("candidates_total", high=1e6),
-    _Column("provenance", low=Provenance.MEASURED, high=max(Provenance)),
-    _Column("math_type", high=1),
-    _Column("deterministic", high=1),
+    *(Column(name, high=MAX_TEXT_BYTES) for name in _LINES),
+    Column("workspace_bytes", high=2**40),
+    Column("created", high=1e12),
+    Column("time_seconds", high=1e7, integral=False),
+    Column("default_seconds", high=1e7, integral=False),
+    Column("spread", high=1e6, integral=False),
+    Column("tuning_seconds", high=1e7, integral=False),
+    Column("candidates_tried", high=1e6),
+    Column("candidates_total", high=1e6),
+    Column("provenance", low=Provenance.MEASURED, high=max(Provenance)),
+    Column("math_type", high=1),
+    Column("deterministic", high=1),
 )
 COLUMN_COUNT = len(_COLUMNS)
 _POSITION = {column.name: i for i, column in enumerate(_COLUMNS)}
-_HIGH = np.array([column.high for column in _COLUMNS])
-_LOW = np.array([column.low for column in _COLUMNS])
-_INTEGRAL = np.array([column.integral for column in _COLUMNS])
 _PROVENANCES = {int(provenance): provenance for provenance in Provenance}
 # In the order of Record's fields.
 _NUMBERS = tuple(column.name for column in _COLUMNS[len(_LINES) :])
@@ -75,11 +72,11 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True)
 class Columns:
-    """Records as arrays.
+    """Records, or trials, as arrays.
 
     Args:
         text: 1-D, uint8.
-        numbers: 2-D, float64, `(records, COLUMN_COUNT)`.
+        numbers: 2-D, float64, a row each.
     """
 
     text: npt.NDArray[np.uint8]
@@ -116,19 +113,27 @@ def encode(records: Iterable[Record]) -> Columns:
         rows.append(row)
     if len(rows) > MAX_RECORDS:
         raise SchemaError(f"At most {MAX_RECORDS} records can be stored together. Received: {len(rows)}")
+    columns = Columns(text_of(lines), np.array(rows, dtype=np.float64).reshape(len(rows), COLUMN_COUNT))
+    decoded = decode(columns)
+    if decoded.malformed:
+        raise ValueError(f"Records cannot be stored: {decoded.problem}")
+    return columns
+
+
+def text_of(lines: Iterable[str]) -> npt.NDArray[np.uint8]:
+    """The column of text with these lines.
+
+    Raises:
+        SchemaError: they are more than can be stored together.
+        ValueError: a text has more than one line.
+    """
+    lines = list(lines)
     if any("\n" in line for line in lines):
         raise ValueError("Records cannot be stored: a text has more than one line")
     text = "\n".join(lines).encode()
     if len(text) > MAX_TEXT_BYTES:
         raise SchemaError(f"At most {MAX_TEXT_BYTES} bytes of text can be stored. Received: {len(text)}")
-    columns = Columns(
-        text=np.frombuffer(text, dtype=np.uint8),
-        numbers=np.array(rows, dtype=np.float64).reshape(len(rows), COLUMN_COUNT),
-    )
-    decoded = decode(columns)
-    if decoded.malformed:
-        raise ValueError(f"Records cannot be stored: {decoded.problem}")
-    return columns
+    return np.frombuffer(text, dtype=np.uint8)
 
 
 def decode(columns: Columns) -> Decoded:
@@ -140,7 +145,7 @@ def decode(columns: Columns) -> Decoded:
     Raises:
         SchemaError: these are not entries of this package, or of a later version of the schema.
     """
-    lines, sizes = _lines(columns.text)
+    lines, sizes = read_lines(columns.text, _HEADER, VERSION, most=MAX_RECORDS * len(_LINES))
     numbers = columns.numbers
     if len(numbers) == 0:
         return Decoded([])
@@ -154,20 +159,36 @@ def decode(columns: Columns) -> Decoded:
     return Decoded(records, malformed, f"entry {row} has an invalid {_FAULTS[faults[row]]}")
 
 
-def _lines(text: npt.NDArray[np.uint8]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The strings, and their sizes in bytes: -1 for those that are not printable UTF-8."""
+def read_lines(
+    text: npt.NDArray[np.uint8], header: str, version: int, *, most: int
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The strings in a column of text, and their sizes in bytes.
+
+    Args:
+        text: The column, with any contents.
+        header: What its first line begins with; the version of its schema follows.
+        version: The version that is read here.
+        most: The most strings it may claim.
+
+    Returns:
+        The lines, the first included, and their sizes: -1 for those that are not printable UTF-8, and for
+        the first, which names nothing.
+
+    Raises:
+        SchemaError: it begins otherwise, is of another version, or claims too many strings.
+    """
     raw = text.tobytes()
-    header = raw[:64].partition(b"\n")[0]
-    version = header.removeprefix(_HEADER.encode())
-    if version == header or not version.isdigit():
+    first = raw[:64].partition(b"\n")[0]
+    stored = first.removeprefix(header.encode())
+    if stored == first or not stored.isdigit():
         raise SchemaError("they do not begin as tuning entries of keras_tunedconv do")
-    if int(version) != VERSION:
+    if int(stored) != version:
         raise SchemaError(
-            f"they have schema version {int(version)} and this keras_tunedconv reads version {VERSION}; "
+            f"they have schema version {int(stored)} and this keras_tunedconv reads version {version}; "
             "upgrade it to use them"
         )
-    if raw.count(b"\n") > MAX_RECORDS * len(_LINES):
-        raise SchemaError(f"they claim more than {MAX_RECORDS * len(_LINES)} strings")
+    if raw.count(b"\n") > most:
+        raise SchemaError(f"they claim more than {most} strings")
     try:
         whole = raw.decode()
         clean = _CONTROL_BUT_LINE_FEED.search(whole) is None
@@ -183,8 +204,37 @@ def _lines(text: npt.NDArray[np.uint8]) -> tuple[list[str], npt.NDArray[np.int64
             -1 if "\ufffd" in line or _CONTROL.search(line) else len(part)
             for line, part in zip(lines, parts, strict=True)
         ]
-    sizes[0] = -1  # the header names nothing
+    sizes[0] = -1
     return lines, np.array(sizes, dtype=np.int64)
+
+
+def out_of_range(
+    numbers: npt.NDArray[np.float64],
+    columns: Sequence[Column],
+    sizes: npt.NDArray[np.int64],
+    lines: int,
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which numbers are none that their columns hold.
+
+    Args:
+        numbers: A row a record, with any contents.
+        columns: What each column may hold; the first `lines` are numbers of strings.
+        sizes: Sizes of the strings in bytes.
+        lines: How many columns are numbers of strings.
+
+    Returns:
+        For each number whether it is wrong; for each number of a string that string's place, 0 where it is
+        wrong; and its size.
+    """
+    low, high = np.array([c.low for c in columns]), np.array([c.high for c in columns])
+    integral = np.array([c.integral for c in columns])
+    with np.errstate(invalid="ignore"):
+        wrong = ~((numbers >= low) & (numbers <= high))  # NaN compares false
+        wrong |= integral & (numbers != np.floor(numbers))
+        wrong[:, :lines] |= ~(numbers[:, :lines] < len(sizes))
+    in_range = ~wrong[:, :lines]
+    index = np.where(in_range, numbers[:, :lines], 0).astype(np.int64)
+    return wrong, index, np.where(in_range, sizes[index], 0)
 
 
 # What can be wrong with a row, by number: its columns, then what several of them say together.
@@ -195,15 +245,10 @@ def _faults(
     numbers: npt.NDArray[np.float64], lines: list[str], sizes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """For each row the first thing that is wrong with it, as an index into `_FAULTS`; -1 for sound rows."""
+    wrong, index, size = out_of_range(numbers, _COLUMNS, sizes, len(_LINES))
+    tried, total = (_POSITION[name] for name in ("candidates_tried", "candidates_total"))
     with np.errstate(invalid="ignore"):
-        wrong = ~((numbers >= _LOW) & (numbers <= _HIGH))  # NaN compares false
-        wrong |= _INTEGRAL & (numbers != np.floor(numbers))
-        wrong[:, : len(_LINES)] |= ~(numbers[:, : len(_LINES)] < len(sizes))
-        tried, total = (_POSITION[name] for name in ("candidates_tried", "candidates_total"))
         wrong[:, tried] |= numbers[:, tried] > numbers[:, total]
-    in_range = ~wrong[:, : len(_LINES)]
-    index = np.where(in_range, numbers[:, : len(_LINES)], 0).astype(np.int64)
-    size = np.where(in_range, sizes[index], 0)
     directions = [i for i, line in enumerate(lines) if line in DIRECTIONS]
     direction, problem, environment, algorithm, runner_up = size.T
     together = np.column_stack(
