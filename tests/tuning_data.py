@@ -8,6 +8,7 @@ from dataclasses import replace
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.descriptor import DIRECTIONS, forward_descriptor
 from keras_tunedconv.core.record import Provenance, Record
+from keras_tunedconv.core.trials import Search, Trial, TrialState
 
 HERE = "engine=test;version=1.0;cpu=test cpu;isa=avx2;threads=2"
 ELSEWHERE = "engine=cudnn;version=9.19.0;device=NVIDIA H200;capability=9.0;sms=132"
@@ -48,6 +49,28 @@ def make_records(count, environment=HERE, **fields):
             make_keys((1 + i // 3, 16, 16, 3), (3, 3, 3, 4))[i % 3], environment=environment, **fields
         )
         for i in range(count)
+    ]
+
+
+def make_search(key=None, environment=HERE, created=None):
+    """What became of one candidate of each fate."""
+    trials = [
+        Trial("default", TrialState.FINALIST, 0, "", 64, 0.01, 0.03, 2e-4, 2.5e-4, True, (2e-4, 3e-4)),
+        Trial("best:avx2#0", TrialState.WON, 1, "", 4096, 0.02, 0.05, 1.5e-4, 1.25e-4, False, (1e-4,) * 16),
+        Trial("SLOW ONE", TrialState.SLOW, 2, "", 0, 0.01, 0.02, 9e-4),
+        Trial("broken", TrialState.FAILED, 3, "4096 bytes of workspace are over the limit"),
+        Trial("wrong", TrialState.WRONG, 4, "its output differs: naïve ✓", 1, 0.5, 0.6, 1e-5),
+        Trial("too late", TrialState.NOT_TRIED, 5),
+    ]
+    created = int(time.time()) - 100 if created is None else created
+    return Search(key or make_keys((8, 16, 16, 3), (3, 3, 3, 4))[0], environment, created, tuple(trials))
+
+
+def make_searches(count, environment=HERE):
+    """Searches of the keys of `make_records`, one a second."""
+    return [
+        make_search(record.key, environment, created=1000 + i)
+        for i, record in enumerate(make_records(count, environment))
     ]
 
 
