@@ -18,9 +18,9 @@ static tc_status sample(tc_race *race, tc_lane *lane)
 {
     double seconds;
     tc_status status = tc_lane_time(race, lane, lane->runs, &seconds);
-    if (status == TC_OK)
+    if (status == TC_OK) {
         lane->samples[lane->count++] = seconds;
-    else if (lane != &race->lanes[0]) {
+    } else if (lane != &race->lanes[0]) {
         lane->out = 1;
         tc_note_out(race, lane->order, TC_TRIAL_FAILED, tc_last_error());
     }

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from keras_tunedconv.cli.files import UnreadableFile, read_entries
+from keras_tunedconv.cli.files import UnreadableFile, read_entries, read_searches
 from keras_tunedconv.core.record import Record
+from keras_tunedconv.core.trials import Search
 from keras_tunedconv.tuning import database
-from keras_tunedconv.tuning.merge import Identity, merge_into
+from keras_tunedconv.tuning.merge import Identity, identity, merge_into, merge_searches
 
 _FILE = click.Path(path_type=Path)
 _ENVIRONMENT_HELP = "Part of an environment's text, such as 'engine=cudnn'; may be given several times."
@@ -22,15 +23,17 @@ _ENVIRONMENT_HELP = "Part of an environment's text, such as 'engine=cudnn'; may 
 def merge(out: Path, sources: tuple[Path, ...]) -> None:
     """Merge the tuning entries of IN, model files or databases, into the database OUT.
 
-    OUT is made if it is missing. Of two entries for one convolution and environment an override stays
-    above a measured one, that above one copied from another size, that above a predicted one; at equal
-    rank the lower time wins, then the search that tried more, then the later one. Nothing is written when an
-    input cannot be read.
+    OUT is made if it is missing; recorded candidates go with their entries. Of two entries for one
+    convolution and environment an override stays above a measured one, that above one copied from another
+    size, that above a predicted one; at equal rank the lower time wins, then the search that tried more, then
+    the later one. Nothing is written when an input cannot be read.
     """
     entries: dict[Identity, Record] = {}
+    searches: dict[Identity, Search] = {}
     for source in sources:
         merge_into(entries, read_entries(source).values())
-    _add(out, entries.values())
+        merge_searches(searches, read_searches(source))
+    _add(out, entries.values(), searches.values())
 
 
 @click.command()
@@ -41,7 +44,10 @@ def export(file: Path, database_file: Path, environments: tuple[str, ...]) -> No
     """Copy the tuning entries of FILE, a model or a database, into DATABASE, which is made if missing."""
     entries = list(read_entries(file).values())
     _check_environments(environments, entries)
-    _add(database_file, [record for record in entries if not environments or _is_of(record, environments)])
+    chosen = [record for record in entries if not environments or _is_of(record, environments)]
+    kept = {identity(record) for record in chosen}
+    searches = [each for each in read_searches(file) if (each.environment, each.key) in kept]
+    _add(database_file, chosen, searches)
 
 
 @click.command()
@@ -72,10 +78,10 @@ def _check_environments(environments: tuple[str, ...], records: Iterable[Record]
             raise click.UsageError(f"No environment of the file has {text!r} in it. Environments:{listed}")
 
 
-def _add(path: Path, records: Iterable[Record]) -> None:
+def _add(path: Path, records: Iterable[Record], searches: Iterable[Search]) -> None:
     try:
         before = set(database.read(path).records) if path.exists() else set()
-        merged = database.merge_into(path, records)
+        merged = database.merge_into(path, records, searches=list(searches))
     except (database.DatabaseError, ValueError) as error:
         raise UnreadableFile(str(error)) from error
     changed = len(set(merged.values()) - before)

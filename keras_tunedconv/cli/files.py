@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from keras_tunedconv.core.record import Record
+from keras_tunedconv.core.trials import Search
+from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.archive import ArchiveError, entries_of
 from keras_tunedconv.tuning.merge import Identity, merge_into
 
@@ -15,6 +17,27 @@ class UnreadableFile(click.ClickException):
     """A file that cannot be read or written as asked; the exit status is 2, as for wrong arguments."""
 
     exit_code = 2
+
+
+def read_searches(path: Path) -> list[Search]:
+    """The candidates that a database has; a model's file has none.
+
+    Malformed ones are left out, and said on standard error.
+
+    Raises:
+        UnreadableFile: the file, or its candidates, cannot be read.
+    """
+    try:
+        if not any(part.place == "" for part in entries_of(path)):
+            return []
+        decoded = database.read_searches(path)
+    except (ArchiveError, database.DatabaseError) as error:
+        raise UnreadableFile(str(error)) from error
+    if decoded.malformed:
+        click.echo(
+            f"{path}: {decoded.malformed} malformed candidates are left out: {decoded.problem}", err=True
+        )
+    return decoded.searches
 
 
 def read_entries(path: Path) -> dict[Identity, Record]:

@@ -11,7 +11,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from keras_tunedconv.cli.files import UnreadableFile
+from keras_tunedconv.cli import candidates
+from keras_tunedconv.cli.files import UnreadableFile, read_searches
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
 from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, stdout_console
@@ -22,12 +23,22 @@ _NOT_STORED = "sequence"
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def inspect(file: Path, as_json: bool) -> None:
+@click.option(
+    "--candidates",
+    "key_part",
+    metavar="KEYPART",
+    help="List instead what became of each candidate, for keys with this in them; '' for all.",
+)
+def inspect(file: Path, as_json: bool, key_part: str | None) -> None:
     """List the tuning entries of FILE.
 
     FILE is a .keras or .weights.h5 file, the .weights.json index of sharded weights, or a tuning
-    database. No Keras backend is imported.
+    database. Databases have candidates where they were recorded (config.record_candidates). No Keras backend
+    is imported.
     """
+    if key_part is not None:
+        candidates.show([each for each in read_searches(file) if key_part in each.key], as_json=as_json)
+        return
     try:
         found = entries_of(file)
     except ArchiveError as error:

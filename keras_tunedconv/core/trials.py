@@ -21,6 +21,9 @@ class TrialState(IntEnum):
     WRONG = 5
 
 
+_UNUSABLE = frozenset((TrialState.NOT_TRIED, TrialState.FAILED, TrialState.WRONG))
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One candidate of a search. Seconds are 0 where nothing was measured.
@@ -55,6 +58,11 @@ class Trial:
     def seconds(self) -> float:
         """The best that is known of a run's time: the median, else the estimate, else 0."""
         return self.median_seconds or self.estimate_seconds
+
+    @property
+    def usable(self) -> bool:
+        """Whether it ran, was right, and has a time."""
+        return self.state not in _UNUSABLE and self.seconds > 0
 
     @classmethod
     def from_c(cls, c: Any) -> Trial:

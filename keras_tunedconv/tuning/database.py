@@ -155,7 +155,9 @@ def merge_into(
                 changed = True
         if changed or searches:
             columns, kept = _fitting(merged)
-            _replace(file, columns, stored.candidates_with(searches, kept))
+            candidates = stored.candidates_with(searches, kept)
+            if changed or candidates is not stored.candidates:
+                _replace(file, columns, candidates)
     return merged
 
 
@@ -199,19 +201,22 @@ class _Contents:
             return cls(records, _candidates_in(group))
 
     def candidates_with(self, added: Sequence[Search], kept: Collection[Identity]) -> Columns | None:
-        """Those stored and those added, of entries that the file will have."""
+        """Those stored and those added, of entries the file will have; the stored object if no others."""
         if not added and all(key in kept for key in self.records):
             return self.candidates  # most writers neither add nor drop any
         searches: dict[Identity, Search] = {}
         if self.candidates is not None:
             merge_searches(searches, trial_schema.decode(self.candidates).searches)
+        before = list(searches.values())
         merge_searches(searches, added)
         chosen = [search for key, search in searches.items() if key in kept]
+        if chosen == before:
+            return self.candidates
         return trial_schema.encode(chosen) if chosen else None
 
 
 def _fitting(merged: dict[Identity, Record]) -> tuple[Columns, set[Identity]]:
-    """The entries as columns, and which they are; where one file cannot hold all, `leave_room` says which give way."""
+    """The entries as columns, and which they are; where not all fit, `leave_room` says which give way."""
     records = list(merged.values())
     if len(records) > MAX_RECORDS:
         records = leave_room(records, MAX_RECORDS)

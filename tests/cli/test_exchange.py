@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tuning_data import ELSEWHERE, HERE, content, make_record, make_records
+from tuning_data import ELSEWHERE, HERE, content, make_record, make_records, make_searches
 
 from keras_tunedconv.cli.main import main
 from keras_tunedconv.core.record import Provenance
@@ -205,3 +205,22 @@ def test_a_model_is_no_place_to_merge_into(tmp_path):
     assert result.exit_code == 2
     assert "cannot be read as a tuning database" in result.output
     assert model.read_bytes() == before
+
+
+# ---- candidates ------------------------------------------------------------------------------------------
+
+
+def test_candidates_go_where_their_entries_go(tmp_path):
+    a, b, out = (tmp_path / name for name in ("a.h5", "b.h5", "out.h5"))
+    database.merge_into(a, make_records(3), searches=make_searches(3))
+    database.merge_into(b, make_records(2, ELSEWHERE), searches=make_searches(2, ELSEWHERE))
+    weights = write_weights(tmp_path / "m.weights.h5", make_records(1))
+    assert run("merge", out, a, b, weights).exit_code == 0
+    assert len(database.read_searches(out).searches) == 5
+    written = out.stat().st_ino
+    assert run("merge", out, out).exit_code == 0
+    assert out.stat().st_ino == written
+    assert run("export", out, tmp_path / "c.h5", "--environment", ELSEWHERE).exit_code == 0
+    assert len(database.read_searches(tmp_path / "c.h5").searches) == 2
+    assert run("prune", out, "--environment", ELSEWHERE).exit_code == 0
+    assert {search.environment for search in database.read_searches(out).searches} == {HERE}

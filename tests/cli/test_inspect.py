@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tuning_data import ELSEWHERE, content, make_record, make_records
+from tuning_data import ELSEWHERE, content, make_record, make_records, make_searches
 
 from keras_tunedconv.cli.inspect import inspect
 from keras_tunedconv.tuning import archive, database, hdf5
@@ -229,3 +229,47 @@ def test_what_keras_wrote_is_read(tmp_path):
 def test_what_is_listed_is_what_is_stored(weights):
     records = archive.entries_of(weights)[0].decoded.records
     assert content(records) == content(RECORDS)
+
+
+# ---- candidates ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    path = tmp_path / "recorded.h5"
+    database.merge_into(path, make_records(3), searches=make_searches(3))
+    return path
+
+
+def test_candidates_are_listed_the_fastest_first(recorded):
+    result = run(recorded, "--candidates", "backward_data|")
+    assert result.exit_code == 0, result.output
+    assert "1 searches with recorded candidates" in result.output
+    lines = [line for line in result.output.splitlines() if "│" in line]
+    assert ["best:avx2#0" in lines[0], "default" in lines[1], "SLOW ONE" in lines[2]] == [True, True, True]
+    assert "not tried" in result.output
+    assert "over the limit" in result.output
+
+
+def test_candidates_as_json(recorded):
+    result = run(recorded, "--candidates", "", "--json")
+    listed = json.loads(result.output)
+    assert [search["key"] for search in listed] == [search.key for search in make_searches(3)]
+    assert listed[0]["trials"][1]["state"] == "won"
+    assert len(listed[0]["trials"][1]["samples"]) == 16
+
+
+def test_files_without_candidates_list_none(weights, tmp_path):
+    assert "0 searches" in run(weights, "--candidates", "").output
+    database.merge_into(tmp_path / "plain.h5", make_records(1))
+    assert "0 searches" in run(tmp_path / "plain.h5", "--candidates", "").output
+    assert run(tmp_path / "missing.h5", "--candidates", "").exit_code == 2
+
+
+def test_damaged_candidates_are_an_error_only_where_asked_for(recorded):
+    with h5py.File(recorded, "r+") as file:
+        del file["tuning/candidates/text"]
+    assert len(listed(recorded)[0]["entries"]) == 3
+    result = run(recorded, "--candidates", "")
+    assert result.exit_code == 2
+    assert "cannot be read" in result.output

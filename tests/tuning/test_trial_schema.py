@@ -116,7 +116,7 @@ def test_where_they_are_too_many_the_oldest_give_way(monkeypatch):
 
 
 def test_what_would_not_be_read_back_is_not_written():
-    with pytest.raises(ValueError, match="cannot be stored.*key"):
+    with pytest.raises(ValueError, match=r"cannot be stored.*key"):
         encode([make_search(key="forward|" + "x" * 640)])
     with pytest.raises(ValueError, match="more than one line"):
         encode([make_search(environment="a\nb")])
