@@ -1,6 +1,7 @@
 /* The locks of the process's tables, and what a fork does to them. */
 #include "locks.h"
 
+#include "peers.h"
 #include "registry.h"
 #include "settle.h"
 
@@ -36,6 +37,7 @@ static void after_fork_in_child(void)
 {
     after_fork_in_parent();
     pthread_mutex_init(&locks[TC_LOCK_ENGINES], NULL);
+    tc_peers_after_fork();
     tc_registry_after_fork();
     tc_settle_after_fork();
 }

@@ -13,6 +13,7 @@ typedef enum tc_lock {
     TC_LOCK_REGISTRY,
     TC_LOCK_CONFIG,
     TC_LOCK_STATS,
+    TC_LOCK_PEERS,
     TC_LOCK_STORE,
     TC_LOCK_TRIALS,
     TC_LOCK_WORKSPACE,

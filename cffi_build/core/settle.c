@@ -7,6 +7,7 @@
 
 #include "config.h"
 #include "nearest.h"
+#include "peers.h"
 #include "run.h"
 #include "store.h"
 #include "trace.h"
@@ -263,8 +264,8 @@ static int is_worth_measuring(const question *q)
     if (q->record.provenance == TC_COPIED && config.mode == TC_MODE_SEARCH)
         return config.batch_policy == TC_POLICY_EXACT ||
                (current && current->state == TC_CHOICE_COPIED); /* it has run often enough */
-    if (q->measured_here) /* by this entry, or for another device of the model */
-        return current && is_stale(current);
+    if (q->measured_here) /* by this entry, for another device of the model, or by a peer */
+        return current && is_stale(current) && q->measured_here != TC_MEASURED_BY_PEER;
     return config.mode == TC_MODE_REFRESH ||
            (config.resume && q->record.candidates_tried < q->record.candidates_total);
 }
@@ -378,7 +379,7 @@ static tc_status verify(question *q, const tc_choice *winner, int *ran)
 /* A choice that was made before and is as good as what would be made now. */
 static int is_current(const question *q, const tc_choice *current)
 {
-    if (!current || current->engine != q->engine)
+    if (!current || current->engine != q->engine || (is_stale(current) && q->measured_here == TC_MEASURED_BY_PEER))
         return 0;
     switch (current->state) {
     case TC_CHOICE_MEASURED: return !tc_entry_has_failed(q->entry, q->engine, current->algorithm);
@@ -399,6 +400,53 @@ static tc_status use_known(question *q, tc_choice *current, tc_choice **choice)
     return *choice || !q->is_stored ? TC_OK : use_stored(q, choice);
 }
 
+/* Decides what is not known yet: it is copied, measured, or, where neither can be, left as it is. */
+static tc_status decide(question *q, int measures, int *ran, tc_choice **choice)
+{
+    tc_status status = copy_nearest(q, choice);
+    if (status == TC_OK && !*choice && measures && is_worth_measuring(q))
+        status = measure(q, ran);
+    return status;
+}
+
+static void look_up(question *q)
+{
+    q->is_stored = tc_store_find(q->entry->key, q->environment, &q->record, &q->measured_here);
+    if (q->is_stored)
+        check_eligible(q);
+}
+
+/*
+ * The same where other processes may be deciding it too: one does, the others take its answer. One that has none
+ * after a time does not measure meanwhile and tries again later.
+ */
+static tc_status decide_with_peers(question *q, int measures, int *ran, tc_choice **choice)
+{
+    tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
+    tc_config config;
+    tc_claim claim;
+    tc_get_config(&config);
+    int waits = measures && q->entry->postponements == 0;
+    uint64_t known = q->is_stored ? q->record.sequence : 0;
+    tc_peers_claim(q->entry->key, q->environment, q->entry->device_kind, known,
+                   waits ? 4 * config.key_budget_seconds + 1 : 0, &claim);
+    if (claim.state != TC_CLAIM_NEEDLESS)
+        look_up(q);
+    uint64_t before = q->is_stored ? q->record.sequence : 0;
+    tc_status status = TC_OK;
+    if (q->is_stored && before != known)
+        status = use_known(q, current, choice);
+    if (status == TC_OK && !*choice && claim.state != TC_CLAIM_REFUSED)
+        status = decide(q, measures, ran, choice);
+    else if (status == TC_OK && !*choice && measures)
+        postpone(q->entry);
+    if (claim.state == TC_CLAIM_HELD && tc_store_find(q->entry->key, q->environment, &q->record, &q->measured_here) &&
+        q->record.sequence != before)
+        tc_peers_publish(&claim, &q->record);
+    tc_peers_release(&claim);
+    return status;
+}
+
 static tc_status settle_question(question *q, tc_choice **choice)
 {
     tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
@@ -412,10 +460,8 @@ static tc_status settle_question(question *q, tc_choice **choice)
     leave_out_failures(q);
     if (!ran && status == TC_OK && !(measures && is_worth_measuring(q)))
         status = use_known(q, current, choice);
-    if (!ran && status == TC_OK && !*choice)
-        status = copy_nearest(q, choice);
-    if (!ran && status == TC_OK && !*choice && measures && is_worth_measuring(q))
-        status = measure(q, &ran);
+    if (!ran && status == TC_OK && !*choice && !q->engine->ops->last_resort)
+        status = decide_with_peers(q, measures, &ran, choice);
     if (!ran && status == TC_OK && !*choice) /* there was no time left to measure */
         status = use_known(q, current, choice);
     if (ran || status != TC_OK || *choice)

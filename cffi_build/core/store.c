@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config.h"
 #include "hash.h"
 #include "locks.h"
 #include "record.h"
@@ -14,8 +15,9 @@ typedef struct node {
     tc_record record;
     tc_conv conv;
     uint64_t hash, family_hash;
-    int measured_here, rejected;
+    int measured_here, rejected; /* measured_here as tc_store_find tells it */
     int offered; /* nothing has asked for it yet, so nobody is told of it */
+    uint64_t refreshes; /* of the configuration when it came */
     struct node *next_in_bucket, *next_in_family;
     struct node *older, *newer;
 } node;
@@ -134,7 +136,7 @@ static void copy_record(tc_record *to, const tc_record *from)
 }
 
 /* Where a record comes from that is to be kept. */
-typedef enum origin { FROM_FILE, FROM_OFFER, MEASURED_HERE } origin;
+typedef enum origin { FROM_FILE, FROM_OFFER, MEASURED_HERE, MEASURED_BY_PEER } origin;
 
 static tc_status keep(const tc_record *record, const tc_conv *conv, uint64_t hash, node *known, origin from)
 {
@@ -143,8 +145,9 @@ static tc_status keep(const tc_record *record, const tc_conv *conv, uint64_t has
     else if (!(known = add(hash, conv, record->environment)))
         return tc_fail(TC_OUT_OF_MEMORY, "no memory for a record");
     copy_record(&known->record, record);
-    known->measured_here = from == MEASURED_HERE;
+    known->measured_here = from == MEASURED_BY_PEER ? TC_MEASURED_BY_PEER : from == MEASURED_HERE;
     known->offered = from == FROM_OFFER;
+    known->refreshes = tc_config_refreshes();
     known->rejected = 0;
     list_as_newest(known);
     return TC_OK;
@@ -171,12 +174,12 @@ static int same_contents(const tc_record *stored, const tc_record *record)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
-/* Whether what is known stays in place of a record from a file, or from one that is only on offer. */
+/* Whether what is known stays in place of a record from a file, from one that is only on offer, or of a peer. */
 static int stays(const node *known, const tc_record *record, origin from)
 {
     if (known->rejected)
         return strcmp(known->record.algorithm, record->algorithm) == 0;
-    if (known->measured_here || rank(record) < rank(&known->record))
+    if (rank(record) < rank(&known->record) || (known->measured_here && from != MEASURED_BY_PEER))
         return 1;
     if (from == FROM_OFFER)
         return !known->offered && rank(record) == rank(&known->record);
@@ -233,6 +236,11 @@ tc_status tc_store_copied(const tc_record *record)
     return keep_own(record, FROM_FILE);
 }
 
+tc_status tc_store_shared(const tc_record *record)
+{
+    return take_in(record, rank(record) < 2 ? FROM_FILE : MEASURED_BY_PEER);
+}
+
 void tc_store_visit_relatives(const tc_conv *conv, const char *environment, tc_store_visitor visit, void *user)
 {
     tc_conv family = family_of(conv);
@@ -263,6 +271,8 @@ int tc_store_find(const char *key, const char *environment, tc_record *record, i
     if (found) {
         *record = known->record;
         *measured_here = known->measured_here;
+        if (known->measured_here == TC_MEASURED_BY_PEER && known->refreshes != tc_config_refreshes())
+            *measured_here = TC_MEASURED_HERE;
     }
     tc_release(TC_LOCK_STORE);
     return found;

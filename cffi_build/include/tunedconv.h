@@ -261,6 +261,18 @@ tc_status tc_set_config(const tc_config *config);
  */
 tc_status tc_set_override(int32_t direction, const char *algorithm);
 
+/* ---- peers: other processes that name the same file --------------------------------------------------------- */
+/*
+ * From now on this process and others that joined the same file agree: one measures a key and tells, the others
+ * wait for it, within bounds, and take its choice. The file is made when it is missing; one that is joined
+ * already is only read. TC_UNAVAILABLE where it cannot be written or locked: each then measures on its own.
+ */
+tc_status tc_peers_join(const char *path);
+/* Ends it, for this path or whatever is joined (NULL). */
+void tc_peers_leave(const char *path);
+/* Takes in what peers decided, for convolutions that run something else meanwhile. */
+void tc_peers_sync(void);
+
 typedef struct tc_api tc_api;
 const tc_api *tc_get_api(void);
 

@@ -7,8 +7,8 @@ import threading
 import time
 import warnings
 
-from keras_tunedconv.core import registry, trials
-from keras_tunedconv.core.errors import TuningWarning
+from keras_tunedconv.core import peers, registry, trials
+from keras_tunedconv.core.errors import TunedConvError, TuningWarning
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.intake import put_all
@@ -23,6 +23,8 @@ _END_TIMEOUT_SECONDS = 10.0
 class Flusher:
     """Carries entries between a database file and the registry. Whatever fails is one warning.
 
+    Processes that have the same file agree on what runs, through another file beside it (`core.peers`).
+
     Args:
         path: The database file.
     """
@@ -35,10 +37,13 @@ class Flusher:
         self._next_time = 0.0
         self._process = os.getpid()
         self._failed = False
+        self._peers_path: str | None = None
 
     def load(self) -> None:
         """Put what the file has, if there is one, into the registry."""
         self._process = os.getpid()
+        # Before the file is read: what others decide from here on would else be missed.
+        self._join_peers()
         if not os.path.exists(self._path):  # noqa: PTH110  (as the user spelled it)
             return
         try:
@@ -60,6 +65,7 @@ class Flusher:
             return
         try:
             self._next_time = now + _INTERVAL_SECONDS
+            peers.sync()
             self._flush(_STEP_TIMEOUT_SECONDS)
         except database.DatabaseBusyError:
             pass
@@ -68,6 +74,7 @@ class Flusher:
 
     def flush(self) -> None:
         """Add new entries if there are any, waiting for other writers."""
+        peers.sync()
         with self._lock:
             try:
                 self._flush(_END_TIMEOUT_SECONDS)
@@ -78,6 +85,18 @@ class Flusher:
         """`flush`, unless this is a forked copy of the process the entries belong to."""
         if os.getpid() == self._process:
             self.flush()
+            if self._peers_path is not None:
+                peers.leave(self._peers_path)
+
+    def _join_peers(self) -> None:
+        path = os.path.realpath(self._path) + ".peers"
+        try:
+            peers.join(path)
+            self._peers_path = path
+        except (TunedConvError, OSError, ValueError) as error:
+            # Where nothing can be written, the database's own warning is enough, once there is need to write.
+            if os.path.lexists(path):
+                self._warn(f"{error}. Each process measures on its own.")
 
     def _flush(self, timeout: float) -> None:
         collected, sequence = registry.collect(self._flushed_sequence)

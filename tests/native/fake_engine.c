@@ -218,7 +218,8 @@ static tc_status prepare(void *engine, int32_t ordinal, const tc_conv *conv, con
     }
     script.live_plans += status == TC_OK;
     pthread_mutex_unlock(&lock);
-    const struct timespec pause = {.tv_nsec = p->algorithm.prepare_milliseconds * 1000000L};
+    int32_t milliseconds = p->algorithm.prepare_milliseconds;
+    const struct timespec pause = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
     nanosleep(&pause, NULL);
     pthread_mutex_lock(&lock);
     script.preparing--;
