@@ -25,6 +25,8 @@ tc_status tc_convolve(const tc_conv *conv, const tc_context *ctx, const tc_opera
 {
     if (!conv || !ctx || !operands)
         return tc_fail(TC_INVALID_ARGUMENT, "expected a descriptor, a context and operands, got NULL");
+    tc_conv space;
+    conv = tc_conv_known_as(conv, ctx->device_kind, &space);
     tc_entry *entry = tc_registry_find(conv, ctx->device_kind, ctx->device_ordinal);
     if (!entry) {
         tc_status status = admit(conv, ctx, operands, &entry);

@@ -27,6 +27,7 @@ static tc_engine engines[TC_MAX_ENGINES];
 static tc_engine *opened[TC_MAX_ENGINES]; /* the open ones, in the order they are asked */
 static size_t opened_count;
 static _Atomic uint64_t generation;
+static _Atomic uint32_t exact_devices; /* a bit for each device kind all of whose open engines are exact */
 
 /* ---- the table: callers hold the lock -------------------------------------------------------------- */
 
@@ -38,6 +39,15 @@ static tc_engine *find_open(const char *name)
     return NULL;
 }
 
+static void count_changed(void)
+{
+    uint32_t exact = 0, others = 0;
+    for (size_t i = 0; i < opened_count; i++)
+        *(opened[i]->ops->is_exact ? &exact : &others) |= UINT32_C(1) << opened[i]->ops->device_kind;
+    atomic_store_explicit(&exact_devices, exact & ~others, memory_order_relaxed);
+    atomic_fetch_add(&generation, 1);
+}
+
 static void list_opened(tc_engine *engine)
 {
     size_t at = opened_count++;
@@ -46,7 +56,7 @@ static void list_opened(tc_engine *engine)
             opened[at] = opened[at - 1];
     opened[at] = engine;
     engine->open = 1;
-    atomic_fetch_add(&generation, 1);
+    count_changed();
 }
 
 static tc_status open_ops(const tc_engine_ops *ops, const char *const *paths, void *library)
@@ -149,7 +159,7 @@ tc_status tc_engine_close(const char *name)
         while (opened[at] != engine)
             at++;
         memmove(&opened[at], &opened[at + 1], (--opened_count - at) * sizeof *opened);
-        atomic_fetch_add(&generation, 1);
+        count_changed();
     }
     tc_release(TC_LOCK_ENGINES);
     if (!engine)
@@ -189,6 +199,16 @@ size_t tc_engines_of(int32_t device_kind, const tc_engine *found[TC_MAX_ENGINES]
 uint64_t tc_engines_generation(void)
 {
     return atomic_load_explicit(&generation, memory_order_acquire);
+}
+
+const tc_conv *tc_conv_known_as(const tc_conv *conv, int32_t device_kind, tc_conv *space)
+{
+    if (!(conv->deterministic | conv->allow_tf32) || device_kind < TC_CPU || device_kind > TC_CUDA ||
+        !(atomic_load_explicit(&exact_devices, memory_order_relaxed) >> device_kind & 1))
+        return conv;
+    *space = *conv;
+    space->deterministic = space->allow_tf32 = 0;
+    return space;
 }
 
 static tc_status no_engine(int32_t device_kind)

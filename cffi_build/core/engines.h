@@ -19,6 +19,12 @@ size_t tc_engines_of(int32_t device_kind, const tc_engine *engines[TC_MAX_ENGINE
 uint64_t tc_engines_generation(void);
 
 /*
+ * The descriptor under which a convolution is known on a device: without what makes no difference to the engines
+ * that are open for it, so that frameworks with other settings have the same keys. Gives conv or *space.
+ */
+const tc_conv *tc_conv_known_as(const tc_conv *conv, int32_t device_kind, tc_conv *space);
+
+/*
  * What an engine has for conv: only what conv's determinism allows, last resorts moved to the end.
  * TC_UNSUPPORTED when that is nothing.
  */

@@ -12,6 +12,8 @@ tc_status tc_time_lookup(const tc_conv *conv, int32_t device_kind, int32_t ordin
     tc_status status = tc_conv_check(conv);
     if (status != TC_OK)
         return status;
+    tc_conv space;
+    conv = tc_conv_known_as(conv, device_kind, &space);
     int32_t found = 0;
     double begin = tc_clock();
     for (int32_t i = 0; i < repeats; i++)

@@ -36,7 +36,9 @@ tc_status tc_supported(const tc_conv *conv, int32_t device_kind, int32_t ordinal
         return status;
     if (tc_conv_is_empty(conv)) /* the core writes the zeros itself */
         return tc_environment(device_kind, ordinal, (char[TC_ENVIRONMENT_SIZE]){0}, TC_ENVIRONMENT_SIZE);
+    tc_conv space;
     tc_entry *entry;
+    conv = tc_conv_known_as(conv, device_kind, &space);
     status = tc_registry_add(conv, device_kind, ordinal, &entry);
     if (status != TC_OK)
         return status;

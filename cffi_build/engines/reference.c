@@ -290,6 +290,7 @@ const tc_engine_ops tc_reference_engine = {
     .name = "reference",
     .device_kind = TC_CPU,
     .last_resort = 1,
+    .is_exact = 1,
     .open = open_engine,
     .close = close_engine,
     .describe = describe,

@@ -44,6 +44,7 @@ typedef struct tc_engine_ops {
     const char *name;
     int32_t device_kind;
     int32_t last_resort; /* 1: only asked when the other engines of its device failed */
+    int32_t is_exact;    /* 1: each algorithm is deterministic and none rounds to TF32, whatever is asked for */
 
     /* Loads the library (paths: NULL-terminated, in order of preference) and makes the engine's state. */
     tc_status (*open)(const char *const *paths, void **engine);

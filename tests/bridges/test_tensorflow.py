@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
 import os
 import warnings
 from collections import Counter
 
 import numpy as np
 import pytest
+from native_build import build_fake_engine
 
 from keras_tunedconv.core import engines, registry
 from keras_tunedconv.core.config import config
 from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor, forward_descriptor
-from keras_tunedconv.core.errors import TuningWarning
+from keras_tunedconv.core.errors import TuningWarning, check
+from keras_tunedconv.core.library import lib
 from tests.reference import expect, random_operands
 
 if os.environ["KERAS_BACKEND"] != "tensorflow":
@@ -297,7 +300,17 @@ def test_unwatched_input_costs_no_gradient():
     assert directions == {"forward", "backward_filter"}
 
 
-def test_determinism_is_in_the_key():
+@pytest.fixture
+def engine_that_is_not_exact(tmp_path):
+    """With one open beside oneDNN, what is asked for makes a difference on the CPU too."""
+    library = build_fake_engine(tmp_path)
+    ctypes.CDLL(str(library)).fake_set_device_kind(lib.TC_CPU)
+    check(lib.tc_engine_load(str(library).encode()))
+    yield
+    check(lib.tc_engine_close(b"fake"))
+
+
+def test_determinism_is_in_the_key(engine_that_is_not_exact):
     determinism = pytest.importorskip("tensorflow.python.framework.config")
     tf.config.experimental.enable_op_determinism()
     try:

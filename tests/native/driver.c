@@ -51,6 +51,7 @@ static void load_fake(void)
         {"fake_reset", &fake.reset},                     {"fake_clock", &fake.clock},
         {"fake_runs", &fake.runs},                       {"fake_prepares", &fake.prepares},
         {"fake_most_preparing", &fake.most_preparing},   {"fake_live_plans", &fake.live_plans},
+        {"fake_set_exact", &fake.set_exact},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *symbol = dlsym(library, functions[i].name);

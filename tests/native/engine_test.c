@@ -57,6 +57,34 @@ static void last_resorts_are_asked_last(void)
     CHECK_INT(tc_supported(&conv, TC_CPU, 0), TC_UNSUPPORTED);
 }
 
+/* Frameworks with other settings have one key where the settings make no difference. */
+static void what_makes_no_difference_is_in_no_key(void)
+{
+    for (int exact = 0; exact < 2; exact++) {
+        if (exact) {
+            CHECK_INT(tc_engine_close("fake"), TC_OK);
+            tc_registry_clear();
+            fake.set_exact(1);
+            CHECK_INT(tc_engine_load(fake_library()), TC_OK);
+        } else {
+            begin(TC_CUDA);
+        }
+        SCRIPT(standard);
+        tc_conv conv = problem(2);
+        for (int i = 0; i < 4; i++) {
+            conv.deterministic = i & 1;
+            conv.allow_tf32 = i >> 1;
+            CHECK_INT(tc_supported(&conv, TC_CUDA, 0), TC_OK);
+            CHECK_INT(convolve(&conv), TC_OK);
+            double seconds;
+            CHECK_INT(tc_time_lookup(&conv, TC_CUDA, 0, 1, &seconds), TC_OK);
+        }
+        CHECK_INT(record_count(), exact ? 1 : 4);
+    }
+    CHECK_HAS(only_record().key, "|tf32=0|deterministic=0|");
+    CHECK_INT(only_record().math_type, 0);
+}
+
 static void candidates_are_listed(void)
 {
     begin(TC_CUDA);
@@ -226,6 +254,7 @@ const test_case engine_cases[] = {
     {"engine/engines_are_opened_by_name", engines_are_opened_by_name},
     {"engine/only_engines_are_loaded", only_engines_are_loaded},
     {"engine/last_resorts_are_asked_last", last_resorts_are_asked_last},
+    {"engine/what_makes_no_difference_is_in_no_key", what_makes_no_difference_is_in_no_key},
     {"engine/candidates_are_listed", candidates_are_listed},
     {"engine/support_is_remembered_until_engines_change", support_is_remembered_until_engines_change},
     {"engine/closing_forgets_the_plans", closing_forgets_the_plans},

@@ -379,6 +379,11 @@ void fake_set_device_kind(int32_t device_kind)
 }
 
 /* What tc_engine_load looks up. */
+void fake_set_exact(int32_t exact)
+{
+    ops.is_exact = exact;
+}
+
 const tc_engine_ops *tunedconv_engine_entry(const tc_api *api)
 {
     if (api->abi_version != TC_ABI_VERSION)

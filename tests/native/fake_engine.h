@@ -32,6 +32,8 @@ typedef struct fake_algorithm {
 
 /* Before tunedconv loads the engine: the tc_device_kind it claims to be for. */
 void fake_set_device_kind(int32_t device_kind);
+/* Before it is loaded: whether it claims that determinism and TF32 make no difference to it. */
+void fake_set_exact(int32_t exact);
 /* The algorithms, in the engine's order of preference. */
 void fake_set_algorithms(const fake_algorithm *algorithms, size_t count);
 /* Whether every stream is being captured, so that nothing may be measured. */

@@ -54,6 +54,7 @@ _Noreturn void fail_check(const char *file, int line, const char *format, ...) _
 /* ---- the scripted engine, loaded for each case ------------------------------------------------------- */
 typedef struct fake_functions {
     void (*set_device_kind)(int32_t);
+    void (*set_exact)(int32_t);
     void (*set_algorithms)(const fake_algorithm *, size_t);
     void (*set_capturing)(int32_t);
     void (*set_model)(int32_t, const char *);

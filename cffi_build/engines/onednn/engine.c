@@ -275,6 +275,7 @@ static tc_status poison(void *state, const tc_context *ctx, void *device, size_t
 const tc_engine_ops tc_onednn_engine = {
     .name = "onednn",
     .device_kind = TC_CPU,
+    .is_exact = 1,
     .open = open_engine,
     .close = close_engine,
     .describe = describe,

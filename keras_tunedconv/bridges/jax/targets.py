@@ -61,7 +61,7 @@ def usable(descriptor: ConvDescriptor, platform: str) -> bool:
         ensure_ready(platform)
     except UnavailableError:
         return False
-    return _supported(on_platform(descriptor, platform), _PLATFORMS[platform][0])
+    return _supported(descriptor, _PLATFORMS[platform][0])
 
 
 @lru_cache(maxsize=4096)
@@ -70,16 +70,12 @@ def _supported(descriptor: ConvDescriptor, device: str) -> bool:
 
 
 def on_platform(descriptor: ConvDescriptor, platform: str) -> ConvDescriptor:
-    """The descriptor of what a platform is given, so that equal work has equal keys.
+    """The descriptor of what a platform is given.
 
     On CUDA the filter goes as `(O, *spatial, C / groups)`, as cuDNN's fast engines want it: XLA fuses that
     transpose with the cast of mixed precision, and does it once for all directions.
     """
-    if platform == "cuda":
-        return replace(descriptor, w_layout="ohwi")
-    if platform == "cpu" and (descriptor.allow_tf32 or descriptor.deterministic):
-        return replace(descriptor, allow_tf32=False, deterministic=False)
-    return descriptor
+    return replace(descriptor, w_layout="ohwi") if platform == "cuda" else descriptor
 
 
 def current_platform(array: Any) -> str:
