@@ -244,7 +244,8 @@ class ConvPattern:
     """What a layer was traced with, to find its entries among all those of a process.
 
     The batch is not part of it: a framework may split or fold it (sharding, `vmap`), and entries of other
-    batch sizes of the same convolution are worth keeping with it.
+    batch sizes of the same convolution are worth keeping with it. Nor is the layout, which a framework may
+    choose by how a tensor lies in memory.
 
     Args:
         channels: Input channels.
@@ -254,7 +255,6 @@ class ConvPattern:
         dilation: Dilation of each spatial axis.
         padding: `"same"` or `"valid"`.
         dtype: Dtype of input, filter and output.
-        data_format: `"channels_last"` or `"channels_first"`.
     """
 
     channels: int
@@ -264,7 +264,6 @@ class ConvPattern:
     dilation: tuple[int, ...]
     padding: str
     dtype: str
-    data_format: str
 
     @classmethod
     def from_shapes(
@@ -290,18 +289,17 @@ class ConvPattern:
             dilation=tuple(dilation_rate),
             padding=padding,
             dtype=dtype,
-            data_format=data_format,
         )
 
     @property
     def family(self) -> tuple[Any, ...]:
         """What a descriptor must equal exactly; the rest is checked by `matches`."""
-        return self.channels, self.w_dims, self.stride, self.dilation, self.dtype, self.data_format
+        return self.channels, self.w_dims, self.stride, self.dilation, self.dtype
 
     def matches(self, descriptor: ConvDescriptor) -> bool:
         """Whether an entry with this descriptor can have come from this layer."""
         d = descriptor
-        if self.family != (d.x_dims[1], d.w_dims, d.stride, d.dilation, d.x_dtype, d.x_layout):
+        if self.family != (d.x_dims[1], d.w_dims, d.stride, d.dilation, d.x_dtype):
             return False
         for i, expected in enumerate(self.spatial):
             size = d.x_dims[2 + i]

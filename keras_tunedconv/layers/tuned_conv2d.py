@@ -120,7 +120,7 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
             self.tuning.note(
                 x_shape=inputs.shape,
                 kernel_shape=kernel.shape,
-                dtype=dtype,
+                dtype=keras.backend.standardize_dtype(outputs.dtype),  # torch's autocast may choose another
                 strides=self.strides,
                 padding=self.padding,
                 data_format=self.data_format,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from keras_tunedconv.core import registry
+from keras_tunedconv.core import derivations, registry
 from keras_tunedconv.core.descriptor import ConvDescriptor, ConvPattern
 from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.core.record import Record
@@ -112,7 +112,9 @@ class _Wanted:
                 self._exact.setdefault(pattern.spatial, []).append(pattern)
 
     def matches(self, record: Record) -> bool:
-        descriptor = _descriptor(record.key)
+        return any(self._matches(descriptor) for descriptor in derivations.sources(_descriptor(record.key)))
+
+    def _matches(self, descriptor: ConvDescriptor) -> bool:
         candidates = [*self._exact.get(descriptor.x_dims[2:], ()), *self._loose]
         return any(pattern.matches(descriptor) for pattern in candidates)
 

@@ -197,6 +197,7 @@ def test_a_pattern_finds_its_own(x_shape):
 )
 def test_a_pattern_with_unknown_dims_refuses_others(name: str):
     relaxed = {
+        "x_layout",
         "w_layout",
         "w_layout ohwi",
         "y_layout",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from keras_tunedconv.bridges.folding import Folding, factor_of
 from keras_tunedconv.bridges.shapes import ROLES, channel_axis, shape_of
+from keras_tunedconv.core import derivations
 from keras_tunedconv.core.descriptor import ConvDescriptor
 
 
@@ -40,7 +41,9 @@ def batch(
         operand if d is None else folding.fold(operand, d, role)
         for operand, d, role in zip(operands, dims, roles, strict=True)
     ]
-    larger = apply(_enlarged(descriptor, factor, size), *folded)
+    enlarged = _enlarged(descriptor, factor, size)
+    derivations.note(descriptor, enlarged)
+    larger = apply(enlarged, *folded)
     return folding.unfold(larger, size, shape_of(descriptor, result), result), 0
 
 

@@ -15,6 +15,7 @@ from keras_tunedconv.bridges.jax.halo import with_margins, without_margins
 from keras_tunedconv.bridges.jax.local import run_local
 from keras_tunedconv.bridges.jax.split import Split, choose_split, divides_evenly, margins, shards
 from keras_tunedconv.bridges.shapes import ROLES, channel_axis
+from keras_tunedconv.core import derivations
 from keras_tunedconv.core.descriptor import ConvDescriptor
 
 
@@ -83,7 +84,9 @@ def _on_one_device(descriptor: ConvDescriptor, split: Split, mesh: Mesh, lhs: An
     if descriptor.direction != "backward_data":
         for move in moves:
             lhs = with_margins(lhs, *move)
-    result = run_local(split.local(descriptor, mesh), lhs, rhs)
+    local = split.local(descriptor, mesh)
+    derivations.note(descriptor, local)
+    result = run_local(local, lhs, rhs)
     if descriptor.direction == "backward_data":
         for move in reversed(moves):
             result = without_margins(result, *move)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from keras_tunedconv.bridges.folding import Folding, factor_of
 from keras_tunedconv.bridges.shapes import ROLES
-from keras_tunedconv.bridges.torch.geometry import parse_geometry, result_shape
+from keras_tunedconv.bridges.torch.geometry import Call, descriptor_of, parse_geometry, result_shape
+from keras_tunedconv.bridges.torch.plans import DTYPES
+from keras_tunedconv.core import derivations
 from keras_tunedconv.core.descriptor import DIRECTIONS
 
 
@@ -54,5 +57,16 @@ def batch(
         for operand, dim, role in zip(operands, dims, roles, strict=True)
     ]
     larger_shape = list(folding.folded_shape(shape, size, result)) if direction else []
+    one = tuple(shapes[0]), tuple(shapes[1]), tuple(shape)
+    many = tuple(folded[0].shape), tuple(folded[1].shape), tuple(larger_shape)
+    if all(type(size) is int for sizes in (*one, *many) for size in sizes):  # not while sizes are traced
+        _note(Call(*one, direction, geometry), Call(*many, direction, geometry), operands[0].dtype)
     larger = apply(*folded, larger_shape, direction, geometry)
     return folding.unfold(larger, size, one_result, result), 0
+
+
+@lru_cache(maxsize=4096)
+def _note(one: Call, larger: Call, dtype: Any) -> None:
+    derivations.note(
+        *(descriptor_of(call, DTYPES[dtype], allow_tf32=False, deterministic=False) for call in (one, larger))
+    )
