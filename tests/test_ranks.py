@@ -1,4 +1,4 @@
-"""Several processes in one training choose the same algorithms, and one that fails leaves the others alone."""
+"""Processes of one training choose the same algorithms, and one that fails leaves the others alone."""
 
 from __future__ import annotations
 
@@ -54,9 +54,26 @@ TRAIN = {
     "tensorflow": """
 with strategy.scope():
     model = make()
-    model.compile("sgd", "mse")
-data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
-model.fit(data, epochs=2, verbose=0, callbacks=[callback])
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build(model.trainable_variables)
+
+@tf.function
+def step(x, y):
+    def of_one_replica(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x) - y) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+    strategy.run(of_one_replica, args=(x, y))
+
+callback.set_model(model)
+callback.on_train_begin()
+for epoch in range(2):
+    for number in range(2):
+        step(*(tf.constant(a[rank::2][4 * number : 4 * number + 4]) for a in (x, y)))
+        callback.on_train_batch_end(number)
+    callback.on_epoch_end(epoch)
+callback.on_train_end()
 """,
     "jax": """
 distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
@@ -134,6 +151,24 @@ def test_a_rank_without_the_file_does_not_hang_the_others(tmp_path):
     assert {record.key for record in database.read(path).records} == set(with_file["algorithms"])
 
 
+TWO_DEVICES = """
+import tensorflow as tf
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+assert strategy.num_replicas_in_sync == 2
+"""
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="needs KERAS_BACKEND=tensorflow")
+def test_two_devices_of_one_process_share_what_is_measured(tmp_path):
+    path = tmp_path / "tuning.h5"
+    program = BEGIN + TWO_DEVICES + IMPORTS + MODEL + TRAIN[BACKEND] + END
+    (only,) = results([start(program, 0, "", path)])
+    assert (only["stats"]["measured"], only["stats"]["defaults"]) == (5, 0)
+    assert {record.key: record.algorithm for record in database.read(path).records} == only["algorithms"]
+
+
 # Processes that agree need not be in one training.
 ALONE = (
     BEGIN
@@ -155,7 +190,7 @@ print(json.dumps(keras_tunedconv.stats()), flush=True)
 def is_claimed(path):
     """Whether some process is deciding what runs for a key."""
     query = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 1 << 32, 0, 0)
-    with open(f"{path}.peers", "r+b") as file:
+    with path.with_name(path.name + ".peers").open("r+b") as file:
         answer = fcntl.fcntl(file, F_OFD_GETLK, query)
     return struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK
 
