@@ -23,8 +23,9 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
 
     With `filepath` the entries are also kept in a database file for other models and other runs: it is
     read at the begin of a run and added to as entries come, after a step at most once a second, so a
-    killed run loses next to nothing. Several processes may use one file. A file that cannot be read or
-    written is one `keras_tunedconv.TuningWarning`, and training goes on.
+    killed run loses next to nothing. Several processes may use one file; those that do at the same time
+    agree on what runs, one measuring a key and the others taking its choice. A file that cannot be read
+    or written is one `keras_tunedconv.TuningWarning`, and training goes on.
 
     Args:
         filepath: The database file, made when it is missing; its folder must exist. `None` keeps entries
