@@ -155,6 +155,16 @@ static void publish_copied(question *q, tc_choice *choice, int32_t copies_before
     publish(q->entry, choice, TC_CHOICE_COPIED);
 }
 
+static void publish_by_provenance(question *q, tc_choice *choice, const tc_config *config)
+{
+    if (q->record.provenance == TC_COPIED) {
+        publish_copied(q, choice, config->copies_before_measuring);
+        return;
+    }
+    tc_entry_count(q->entry, TC_COUNT_HITS);
+    publish(q->entry, choice, TC_CHOICE_STORED);
+}
+
 /* *choice stays NULL when the record turns out to be of no use. */
 static tc_status use_stored(question *q, tc_choice **choice)
 {
@@ -171,12 +181,7 @@ static tc_status use_stored(question *q, tc_choice **choice)
     (*choice)->refreshes = q->measured_here ? tc_config_refreshes() : 0;
     (*choice)->unfinished = config.resume && !q->measured_here &&
                             q->record.candidates_tried < q->record.candidates_total;
-    if (q->record.provenance == TC_COPIED) {
-        publish_copied(q, *choice, config.copies_before_measuring);
-        return TC_OK;
-    }
-    tc_entry_count(q->entry, TC_COUNT_HITS);
-    publish(q->entry, *choice, TC_CHOICE_STORED);
+    publish_by_provenance(q, *choice, &config);
     return TC_OK;
 }
 
@@ -197,13 +202,29 @@ static tc_status use_default(question *q, tc_choice **choice)
 
 /* ---- copying ------------------------------------------------------------------------------------------ */
 
-/* Only where nothing is known of this very convolution, neither stored nor found out before. */
-static int may_copy(const question *q, const tc_config *config)
+/* Only where nothing is known of this very convolution here, neither stored nor found out before. */
+static int may_copy(const question *q)
 {
     const tc_choice *current = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
-    return config->mode == TC_MODE_SEARCH && config->batch_policy == TC_POLICY_NEAREST && !q->is_stored &&
-           !q->engine->ops->last_resort &&
+    return !q->is_stored && !q->engine->ops->last_resort &&
            (!current || current->engine != q->engine || current->state == TC_CHOICE_DEFAULT);
+}
+
+/* What was found where only soft parts of the environment differ, else for the nearest batch or image size. */
+static int find_source(const question *q, const tc_config *config, tc_record *source)
+{
+    if (config->mode != TC_MODE_REFRESH && tc_store_find_twin(q->entry->key, q->environment, source) &&
+        !ineligibility(q, source->algorithm))
+        return 1;
+    return config->mode == TC_MODE_SEARCH && config->batch_policy == TC_POLICY_NEAREST &&
+           tc_nearest(&q->entry->conv, q->environment, config->maximum_sizes, source) &&
+           !ineligibility(q, source->algorithm);
+}
+
+/* What somebody chose for this very convolution is not for measuring to change. */
+static int is_chosen(const tc_record *source, const question *q)
+{
+    return source->provenance == TC_OVERRIDE && strcmp(source->key, q->entry->key) == 0;
 }
 
 static tc_record record_of_copy(const question *q, const tc_choice *choice, const tc_record *source)
@@ -211,7 +232,7 @@ static tc_record record_of_copy(const question *q, const tc_choice *choice, cons
     const tc_candidate *candidate = tc_candidate_named(&q->candidates, source->algorithm);
     tc_record record = {.workspace_bytes = (int64_t)choice->workspace,
                         .created = (int64_t)time(NULL),
-                        .provenance = TC_COPIED,
+                        .provenance = is_chosen(source, q) ? TC_OVERRIDE : TC_COPIED,
                         .math_type = q->entry->conv.allow_tf32,
                         .deterministic = (candidate->flags & TC_CANDIDATE_DETERMINISTIC) != 0};
     strcpy(record.key, q->entry->key);
@@ -222,14 +243,13 @@ static tc_record record_of_copy(const question *q, const tc_choice *choice, cons
     return record;
 }
 
-/* Takes the algorithm of the nearest batch or image size. *choice stays NULL when there is none of use. */
+/* Takes the algorithm of what is nearest. *choice stays NULL when there is none of use. */
 static tc_status copy_nearest(question *q, tc_choice **choice)
 {
     tc_config config;
     tc_record source;
     tc_get_config(&config);
-    if (!may_copy(q, &config) || !tc_nearest(&q->entry->conv, q->environment, config.maximum_sizes, &source) ||
-        ineligibility(q, source.algorithm))
+    if (!may_copy(q) || !find_source(q, &config, &source))
         return TC_OK;
     tc_status status = tc_entry_prepare(q->entry, q->engine, source.algorithm, choice);
     if (status != TC_OK) {
@@ -244,7 +264,7 @@ static tc_status copy_nearest(question *q, tc_choice **choice)
     q->record = record_of_copy(q, *choice, &source);
     strcpy((*choice)->runner_up, q->record.runner_up);
     (*choice)->refreshes = tc_config_refreshes();
-    publish_copied(q, *choice, config.copies_before_measuring);
+    publish_by_provenance(q, *choice, &config);
     if (tc_store_copied(&q->record) != TC_OK)
         tc_warn("what was copied for %s is not kept: %s", q->entry->key, tc_last_error());
     return TC_OK;

@@ -6,24 +6,28 @@
 #include <string.h>
 
 #include "config.h"
+#include "environment.h"
 #include "hash.h"
 #include "locks.h"
 #include "record.h"
 
-/* A record, in its bucket, in the bucket of its relatives and in the list of all by time of change. */
+/*
+ * A record, in its bucket, in the bucket of its relatives (other sizes in its environment), in that of its twins
+ * (the same key where only soft parts of the environment differ), and in the list of all by time of change.
+ */
 typedef struct node {
     tc_record record;
     tc_conv conv;
-    uint64_t hash, family_hash;
+    uint64_t hash, family_hash, twin_hash;
     int measured_here, rejected; /* measured_here as tc_store_find tells it */
     int offered; /* nothing has asked for it yet, so nobody is told of it */
     uint64_t refreshes; /* of the configuration when it came */
-    struct node *next_in_bucket, *next_in_family;
+    struct node *next_in_bucket, *next_in_family, *next_twin;
     struct node *older, *newer;
 } node;
 
 static struct {
-    node **buckets, **families; /* of bucket_count each */
+    node **buckets, **families, **twins; /* of bucket_count each */
     size_t bucket_count, count;
     node *oldest, *newest;
     uint64_t sequence;
@@ -35,6 +39,11 @@ static _Atomic uint64_t generation;
 static uint64_t hash_of(const char *key, const char *environment)
 {
     return tc_hash_bytes(tc_hash_bytes(0, key, strlen(key)), environment, strlen(environment));
+}
+
+static uint64_t twin_hash_of(const char *key, const char *environment)
+{
+    return tc_hash_bytes(tc_hash_bytes(1, key, strlen(key)), environment, tc_environment_hard_length(environment));
 }
 
 /* What relatives have in common: all but batch, image size and padding, which follows from the size. */
@@ -61,24 +70,32 @@ static node *find(const char *key, const char *environment, uint64_t hash)
     return at;
 }
 
+static void enter(node *entered)
+{
+    node **bucket = &store.buckets[entered->hash % store.bucket_count],
+         **family = &store.families[entered->family_hash % store.bucket_count],
+         **twin = &store.twins[entered->twin_hash % store.bucket_count];
+    entered->next_in_bucket = *bucket;
+    *bucket = entered;
+    entered->next_in_family = *family;
+    *family = entered;
+    entered->next_twin = *twin;
+    *twin = entered;
+}
+
 static int grow(void)
 {
     size_t bucket_count = store.bucket_count ? 2 * store.bucket_count : 64;
-    node **buckets = calloc(2 * bucket_count, sizeof(node *));
+    node **buckets = calloc(3 * bucket_count, sizeof(node *));
     if (!buckets)
         return 0;
-    node **families = buckets + bucket_count;
-    for (node *each = store.oldest; each; each = each->newer) {
-        node **bucket = &buckets[each->hash % bucket_count], **family = &families[each->family_hash % bucket_count];
-        each->next_in_bucket = *bucket;
-        *bucket = each;
-        each->next_in_family = *family;
-        *family = each;
-    }
     free(store.buckets);
     store.buckets = buckets;
-    store.families = families;
+    store.families = buckets + bucket_count;
+    store.twins = buckets + 2 * bucket_count;
     store.bucket_count = bucket_count;
+    for (node *each = store.oldest; each; each = each->newer)
+        enter(each);
     return 1;
 }
 
@@ -97,22 +114,19 @@ static void list_as_newest(node *changed)
     changed->record.sequence = ++store.sequence;
 }
 
-static node *add(uint64_t hash, const tc_conv *conv, const char *environment)
+static node *add(uint64_t hash, const tc_conv *conv, const tc_record *record)
 {
     if (store.count >= store.bucket_count && !grow())
         return NULL;
     node *added = calloc(1, sizeof *added);
     if (!added)
         return NULL;
-    added->hash = hash;
-    added->next_in_bucket = store.buckets[hash % store.bucket_count];
-    store.buckets[hash % store.bucket_count] = added;
     tc_conv family = family_of(conv);
     added->conv = *conv;
-    added->family_hash = family_hash_of(&family, environment);
-    node **relatives = &store.families[added->family_hash % store.bucket_count];
-    added->next_in_family = *relatives;
-    *relatives = added;
+    added->hash = hash;
+    added->family_hash = family_hash_of(&family, record->environment);
+    added->twin_hash = twin_hash_of(record->key, record->environment);
+    enter(added);
     store.count++;
     return added;
 }
@@ -142,7 +156,7 @@ static tc_status keep(const tc_record *record, const tc_conv *conv, uint64_t has
 {
     if (known)
         unlist(known);
-    else if (!(known = add(hash, conv, record->environment)))
+    else if (!(known = add(hash, conv, record)))
         return tc_fail(TC_OUT_OF_MEMORY, "no memory for a record");
     copy_record(&known->record, record);
     known->measured_here = from == MEASURED_BY_PEER ? TC_MEASURED_BY_PEER : from == MEASURED_HERE;
@@ -278,6 +292,34 @@ int tc_store_find(const char *key, const char *environment, tc_record *record, i
     return found;
 }
 
+static int is_twin(const node *at, uint64_t hash, const char *key, const char *environment)
+{
+    size_t length = tc_environment_hard_length(environment);
+    return at->twin_hash == hash && !at->rejected && strcmp(at->record.key, key) == 0 &&
+           tc_environment_hard_length(at->record.environment) == length &&
+           memcmp(at->record.environment, environment, length) == 0;
+}
+
+/* Of two twins the one that stands higher, then the later one. */
+static int is_better_twin(const tc_record *a, const tc_record *b)
+{
+    return rank(a) != rank(b) ? rank(a) > rank(b) : a->created > b->created;
+}
+
+int tc_store_find_twin(const char *key, const char *environment, tc_record *record)
+{
+    uint64_t hash = twin_hash_of(key, environment);
+    const node *best = NULL;
+    tc_acquire(TC_LOCK_STORE);
+    for (const node *at = store.bucket_count ? store.twins[hash % store.bucket_count] : NULL; at; at = at->next_twin)
+        if (is_twin(at, hash, key, environment) && (!best || is_better_twin(&at->record, &best->record)))
+            best = at;
+    if (best)
+        *record = best->record;
+    tc_release(TC_LOCK_STORE);
+    return best != NULL;
+}
+
 void tc_store_reject(const char *key, const char *environment, const char *algorithm)
 {
     tc_acquire(TC_LOCK_STORE);
@@ -324,7 +366,7 @@ void tc_store_clear(void)
         free(each);
     }
     free(store.buckets);
-    store.buckets = store.families = NULL;
+    store.buckets = store.families = store.twins = NULL;
     store.bucket_count = store.count = 0;
     store.oldest = store.newest = NULL;
     /* The sequence goes on, so that whoever remembers one from before does not miss what comes. */

@@ -13,6 +13,11 @@ enum { TC_FROM_FILE = 0, TC_MEASURED_HERE = 1, TC_MEASURED_BY_PEER = 2 };
  * measured here, which is what it is as good as.
  */
 int tc_store_find(const char *key, const char *environment, tc_record *record, int *measured_here);
+/*
+ * Copies the best record of a key in environments that differ from this one in nothing but soft parts, or not at
+ * all; 0 when there is none.
+ */
+int tc_store_find_twin(const char *key, const char *environment, tc_record *record);
 /* Keeps what was measured in this process, in place of whatever was there. */
 tc_status tc_store_measured(const tc_record *record);
 /* Keeps what was copied from a relative; a record from a file may take its place. */

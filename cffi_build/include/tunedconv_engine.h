@@ -51,7 +51,10 @@ typedef struct tc_engine_ops {
     void (*close)(void *engine);
     /* Version and file of the library, one line. */
     tc_status (*describe)(void *engine, char *text, size_t size);
-    /* Canonical text of the device and the library, e.g. "engine=onednn;version=3.2.0;cpu=...;threads=2". */
+    /*
+     * Canonical text of the device and the library, e.g. "engine=onednn;version=3.2;cpu=...;threads=2;~patch=0".
+     * Fields marked '~' come last and are soft: where only they differ, what is stored is used and rechecked once.
+     */
     tc_status (*environment)(void *engine, int32_t ordinal, char *text, size_t size);
 
     /* The algorithms that can do conv, the library's default first, heuristics' order after it. */

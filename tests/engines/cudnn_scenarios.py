@@ -133,10 +133,10 @@ def check_closing_leaves_nothing_behind(mock: Any) -> None:
 
 def check_the_environment_names_device_and_library(mock: Any) -> None:
     assert engines.environment("cuda", 0) == (
-        "engine=cudnn;version=9.28;device=Mock GPU  model A;sm=9.0;multiprocessors=10"
+        "engine=cudnn;version=9.28;device=Mock GPU  model A;sm=9.0;multiprocessors=10;~patch=0;~driver=13.0"
     )
     assert engines.environment("cuda", 1) == (
-        "engine=cudnn;version=9.28;device=Mock GPU  model B;sm=9.0;multiprocessors=11"
+        "engine=cudnn;version=9.28;device=Mock GPU  model B;sm=9.0;multiprocessors=11;~patch=0;~driver=13.0"
     )
     raises(errors.InvalidArgumentError, "no GPU 2", call=lambda: engines.environment("cuda", 2))
     raises(errors.InvalidArgumentError, call=lambda: engines.environment("cuda", -1))

@@ -101,8 +101,8 @@ def open_only(path: Path | str) -> str:
 
 def test_environment_and_description():
     pattern = (
-        r"engine=onednn;version=3\.\d+\.\d+;runtime=(openmp|tbb|sequential);cpu=[^|;\n]+ \d+\.\d+\.\d+"
-        r";isa=\w+;threads=(\d+)"
+        r"engine=onednn;version=3\.\d+;runtime=(openmp|tbb|sequential);cpu=[^|;\n]+ \d+\.\d+\.\d+"
+        r";isa=\w+;threads=(\d+);~patch=\d+"
     )
     match = re.fullmatch(pattern, engines.environment("cpu"))
     assert match

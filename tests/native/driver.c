@@ -48,7 +48,8 @@ static void load_fake(void)
     const struct { const char *name; void *place; } functions[] = {
         {"fake_set_device_kind", &fake.set_device_kind}, {"fake_set_algorithms", &fake.set_algorithms},
         {"fake_set_capturing", &fake.set_capturing},     {"fake_set_model", &fake.set_model},
-        {"fake_reset", &fake.reset},                     {"fake_clock", &fake.clock},
+        {"fake_set_soft", &fake.set_soft},               {"fake_reset", &fake.reset},
+        {"fake_clock", &fake.clock},
         {"fake_runs", &fake.runs},                       {"fake_prepares", &fake.prepares},
         {"fake_most_preparing", &fake.most_preparing},   {"fake_live_plans", &fake.live_plans},
         {"fake_set_exact", &fake.set_exact},
@@ -207,8 +208,8 @@ void expect_warning(const char *part)
 /* ---- running ----------------------------------------------------------------------------------------------- */
 
 static const test_case *const all_cases[] = {conv_cases,   record_cases,   tuner_cases,  budget_cases,    verify_cases,
-                                             stored_cases, offer_cases,    policy_cases, fallback_cases,  engine_cases,
-                                             reference_cases, thread_cases,   trials_cases, peers_cases};
+                                             stored_cases, soft_cases,     offer_cases,  policy_cases,    fallback_cases,
+                                             engine_cases, reference_cases, thread_cases, trials_cases,   peers_cases};
 static double (*real_clock)(void);
 
 static void run_case(const test_case *test)

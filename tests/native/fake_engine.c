@@ -31,7 +31,7 @@ static struct {
     int64_t runs[MAX_ALGORITHMS], prepares[MAX_ALGORITHMS];
     size_t count;
     int32_t capturing;
-    char models[MAX_ORDINALS][32];
+    char models[MAX_ORDINALS][32], soft[64];
     double clock;
     int64_t live_plans, preparing, most_preparing;
 } script;
@@ -57,6 +57,13 @@ void fake_set_model(int32_t ordinal, const char *model)
 {
     pthread_mutex_lock(&lock);
     snprintf(script.models[ordinal % MAX_ORDINALS], sizeof script.models[0], "%s", model);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_set_soft(const char *fields)
+{
+    pthread_mutex_lock(&lock);
+    snprintf(script.soft, sizeof script.soft, "%s", fields);
     pthread_mutex_unlock(&lock);
 }
 
@@ -164,7 +171,8 @@ static tc_status environment(void *engine, int32_t ordinal, char *text, size_t s
     (void)engine;
     pthread_mutex_lock(&lock);
     const char *model = script.models[ordinal % MAX_ORDINALS];
-    snprintf(text, size, "engine=fake;version=1;device=%s", *model ? model : "any");
+    snprintf(text, size, "engine=fake;version=1;device=%s%s%s", *model ? model : "any", *script.soft ? ";" : "",
+             script.soft);
     pthread_mutex_unlock(&lock);
     return TC_OK;
 }

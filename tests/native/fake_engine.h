@@ -40,6 +40,8 @@ void fake_set_algorithms(const fake_algorithm *algorithms, size_t count);
 void fake_set_capturing(int32_t capturing);
 /* The device model named in the environment of an ordinal. */
 void fake_set_model(int32_t ordinal, const char *model);
+/* Soft fields of the environment, such as "~patch=1;~driver=2"; none by default. */
+void fake_set_soft(const char *fields);
 void fake_reset(void);
 
 /* Seconds that preparing and running took so far. */

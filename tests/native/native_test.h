@@ -14,7 +14,7 @@ typedef struct test_case {
 } test_case;
 
 extern const test_case conv_cases[], record_cases[], tuner_cases[], budget_cases[], verify_cases[], stored_cases[],
-    offer_cases[], policy_cases[], fallback_cases[], engine_cases[], reference_cases[], thread_cases[],
+    soft_cases[], offer_cases[], policy_cases[], fallback_cases[], engine_cases[], reference_cases[], thread_cases[],
     trials_cases[], peers_cases[];
 
 /* ---- checks: the first that fails ends the case -------------------------------------------------------- */
@@ -58,6 +58,7 @@ typedef struct fake_functions {
     void (*set_algorithms)(const fake_algorithm *, size_t);
     void (*set_capturing)(int32_t);
     void (*set_model)(int32_t, const char *);
+    void (*set_soft)(const char *);
     void (*reset)(void);
     double (*clock)(void);
     int64_t (*runs)(const char *);

@@ -59,10 +59,7 @@ static tc_status find_device(engine *e, int32_t ordinal, tc_device **device)
     return status;
 }
 
-/*
- * What decides which algorithms there are and how fast they run. The driver and cuDNN's patch level are left
- * out: a choice made under another one is used, and preparing it shows whether it still exists.
- */
+/* What decides which algorithms there are and how fast they run; cuDNN's patch level and the driver are soft. */
 static tc_status environment(void *state, int32_t ordinal, char *text, size_t size)
 {
     engine *e = state;
@@ -70,9 +67,11 @@ static tc_status environment(void *state, int32_t ordinal, char *text, size_t si
     tc_status status = find_device(e, ordinal, &device);
     if (status != TC_OK)
         return status;
-    int length = snprintf(text, size, "engine=cudnn;version=%d.%d;device=%s;sm=%d.%d;multiprocessors=%d",
+    int length = snprintf(text, size,
+                          "engine=cudnn;version=%d.%d;device=%s;sm=%d.%d;multiprocessors=%d;~patch=%d;~driver=%d.%d",
                           e->library.major, e->library.minor, device->name, device->compute_major,
-                          device->compute_minor, device->multiprocessors);
+                          device->compute_minor, device->multiprocessors, e->library.patch,
+                          e->library.driver / 1000, e->library.driver % 1000 / 10);
     if (length < 0 || (size_t)length >= size)
         return tc_fail(TC_INTERNAL, "the environment's text needs %d bytes, and %zu are there", length + 1, size);
     return TC_OK;

@@ -32,6 +32,8 @@ static tc_status open_cuda(tc_cudnn_library *library)
     if (status != TC_OK)
         return status;
     int devices = 0;
+    if (library->cuda.cuDriverGetVersion(&library->driver) != CUDA_SUCCESS)
+        library->driver = 0;
     CUresult result = library->cuda.cuInit(0);
     if (result == CUDA_SUCCESS)
         result = library->cuda.cuDeviceGetCount(&devices);
@@ -85,7 +87,6 @@ static void split_version(size_t version, tc_cudnn_library *library)
 static int accept(tc_cudnn_library *library, const char *file, search *s)
 {
     char reason[160];
-    int driver = 0;
     int complete = resolve_cudnn(library);
     if (!library->cudnn.cudnnGetVersion) {
         note(s, file, "is not cuDNN");
@@ -99,9 +100,9 @@ static int accept(tc_cudnn_library *library, const char *file, search *s)
         return 0;
     }
     int built_for = (int)library->cudnn.cudnnGetCudartVersion() / 1000;
-    if (library->cuda.cuDriverGetVersion(&driver) == CUDA_SUCCESS && built_for > driver / 1000) {
+    if (library->driver && built_for > library->driver / 1000) {
         snprintf(reason, sizeof reason, "is built for CUDA %d, and the driver supports up to CUDA %d.%d", built_for,
-                 driver / 1000, driver % 1000 / 10);
+                 library->driver / 1000, library->driver % 1000 / 10);
         note(s, file, reason);
         return 0;
     }

@@ -10,6 +10,7 @@ typedef struct tc_cudnn_library {
     tc_cuda_api cuda;
     tc_cudnn_api cudnn;
     int major, minor, patch;          /* cuDNN's */
+    int driver;                       /* the newest CUDA it supports, 12040 for 12.4; 0 when it does not say */
     char path[512];                   /* cuDNN's file */
     const char *origin;               /* why this copy was taken */
 } tc_cudnn_library;

@@ -72,9 +72,9 @@ tc_status onednn_environment(const onednn_library *library, int threads, char *t
     char cpu[96], isa[16];
     const dnnl_version_t *version = library->version();
     cpu_name(cpu, sizeof cpu);
-    int length = snprintf(text, size, "engine=onednn;version=%d.%d.%d;runtime=%s;cpu=%s;isa=%s;threads=%d",
-                          version->major, version->minor, version->patch, onednn_runtime_name(version->cpu_runtime),
-                          cpu, isa_name(library->get_effective_cpu_isa(), isa, sizeof isa), threads);
+    int length = snprintf(text, size, "engine=onednn;version=%d.%d;runtime=%s;cpu=%s;isa=%s;threads=%d;~patch=%d",
+                          version->major, version->minor, onednn_runtime_name(version->cpu_runtime), cpu,
+                          isa_name(library->get_effective_cpu_isa(), isa, sizeof isa), threads, version->patch);
     if (length < 0 || (size_t)length >= size)
         return tc_fail(TC_INTERNAL, "the environment's text needs %d bytes, got %zu", length + 1, size);
     return TC_OK;
