@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tuning_data import ELSEWHERE, HERE, KINDS, build, content, entries, fill, make_record, tuned_layers
 
+from keras_tunedconv import TuningCallback
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.layers.tuned_conv2d import TunedConv2D
@@ -259,51 +260,120 @@ def trained(callbacks, tmp_path, **compile_arguments):
     model = build("sequential", TunedConv2D)
     optimizer = keras.optimizers.SGD(1e-3, **compile_arguments)
     model.compile(optimizer, "mse")
-    x, y = np.ones((8, 16, 16, 3), "float32"), np.ones((8, model.output_shape[1]), "float32")
     fill(model)
-    model.fit(x, y, epochs=2, verbose=0, callbacks=callbacks, validation_data=(x, y))
+    fit(model, callbacks)
     return model
 
 
-@pytest.mark.parametrize("weights_only", [True, False])
-def test_checkpoints_carry_entries(weights_only, tmp_path):
-    path = tmp_path / ("m.weights.h5" if weights_only else "m.keras")
-    model = trained([keras.callbacks.ModelCheckpoint(path, save_weights_only=weights_only)], tmp_path)
-    twin = build("sequential", TunedConv2D) if weights_only else keras.models.load_model(path)
-    if weights_only:
-        twin.load_weights(path)
-    assert entries(twin) == entries(model)
+def fit(model, callbacks):
+    x, y = np.ones((8, 16, 16, 3), "float32"), np.ones((8, model.output_shape[1]), "float32")
+    model.fit(x, y, epochs=2, batch_size=4, verbose=0, callbacks=callbacks, validation_data=(x, y))
 
 
-@pytest.mark.parametrize("when", [{"save_freq": 1}, {"save_best_only": True, "monitor": "loss"}])
-def test_checkpoints_at_other_moments_carry_entries(when, tmp_path):
-    path = tmp_path / "m.keras"
-    model = trained([keras.callbacks.ModelCheckpoint(path, **when)], tmp_path)
-    assert entries(keras.models.load_model(path)) == entries(model)
+CHECKPOINTS = {
+    "each epoch": {},
+    "weights": {"save_weights_only": True},
+    "batches": {"save_freq": 1},
+    "weights, batches": {"save_weights_only": True, "save_freq": 2},
+    "best": {"save_best_only": True, "monitor": "loss"},
+    "best weights": {"save_best_only": True, "monitor": "val_loss", "save_weights_only": True},
+    "best, highest": {
+        "save_best_only": True,
+        "monitor": "loss",
+        "mode": "max",
+        "initial_value_threshold": 0.0,
+    },
+}
 
 
-def test_backups_carry_entries(tmp_path):
+def loaded(path):
+    """The model in a file, or a model with its weights."""
+    if path.name.endswith(".weights.h5"):
+        model = build("sequential", TunedConv2D)
+        model.load_weights(path)
+        return model
+    return keras.models.load_model(path)
+
+
+def in_order(first, *callbacks):
+    return [TuningCallback(), *callbacks] if first else [*callbacks, TuningCallback()]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("mode", CHECKPOINTS)
+def test_checkpoints_of_every_mode_carry_entries(mode, first, tmp_path):
+    arguments = CHECKPOINTS[mode]
+    path = tmp_path / ("m.weights.h5" if "save_weights_only" in arguments else "m.keras")
+    model = trained(in_order(first, keras.callbacks.ModelCheckpoint(path, **arguments)), tmp_path)
+    assert entries(loaded(path)) == entries(model)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("frequency", ["epoch", 1])
+def test_backups_carry_entries_and_bring_them_back(frequency, first, tmp_path):
+    def backup():
+        return keras.callbacks.BackupAndRestore(
+            tmp_path / "backup", save_freq=frequency, double_checkpoint=True, delete_checkpoint=False
+        )
+
+    before = trained(in_order(first, backup()), tmp_path)
+    for name in ("latest.weights.h5", "latest.weights.h5.bkp"):
+        assert len(groups_of_entries(tmp_path / "backup" / name)) == 2
+    registry.clear()
+    restored = build("sequential", TunedConv2D)
+    restored.compile(keras.optimizers.SGD(1e-3), "mse")
+    fit(restored, in_order(first, backup()))
+    assert entries(restored) == entries(before)
+
+
+def groups_of_entries(path):
     import h5py
 
-    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup", delete_checkpoint=False)
-    trained([backup], tmp_path)
-    (file,) = (tmp_path / "backup").rglob("*.weights.h5")
     names = []
-    with h5py.File(file) as opened:
+    with h5py.File(path) as opened:
         opened.visit(names.append)
-    assert len([name for name in names if name.endswith("tuning/vars/numbers")]) == 2
+    return [name for name in names if name.endswith("tuning/vars/numbers")]
 
 
-def test_averaged_weights_carry_entries(tmp_path):
+@pytest.mark.parametrize("swap", [{"swap_on_epoch": True}, {"swap_on_epoch": False}])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_averaged_weights_carry_entries_in_any_order(place, swap, tmp_path):
     path = tmp_path / "m.weights.h5"
     callbacks = [
-        keras.callbacks.SwapEMAWeights(swap_on_epoch=True),
+        keras.callbacks.SwapEMAWeights(**swap),
         keras.callbacks.ModelCheckpoint(path, save_weights_only=True),
     ]
+    callbacks.insert(place, TuningCallback())
     model = trained(callbacks, tmp_path, use_ema=True)
-    twin = build("sequential", TunedConv2D)
-    twin.load_weights(path)
-    assert entries(twin) == entries(model)
+    assert entries(loaded(path)) == entries(model)
+    model.save(tmp_path / "m.keras")
+    assert entries(loaded(tmp_path / "m.keras")) == entries(model)
+
+
+def test_the_callback_does_not_change_averaged_weights(tmp_path):
+    def weights(with_callback):
+        keras.utils.set_random_seed(3)
+        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=False)
+        model = trained(in_order(True, swap) if with_callback else [swap], tmp_path, use_ema=True)
+        return model.get_weights()
+
+    for one, other in zip(weights(True), weights(False), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_entries_of_later_steps_are_in_later_files(tmp_path):
+    """What comes between two saves of one run is in the second."""
+
+    class Late(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            fill(self.model, batch=20 + batch)
+
+    path = tmp_path / "m_{epoch}_{batch}.weights.h5"
+    checkpoint = keras.callbacks.ModelCheckpoint(path, save_weights_only=True, save_freq=1)
+    trained([Late(), checkpoint, TuningCallback()], tmp_path)
+    files = sorted(tmp_path.glob("*.h5"), key=lambda file: file.stat().st_mtime_ns)
+    counts = [sum(record.environment == HERE for record in entries(loaded(file))[0]) for file in files]
+    assert counts == [6, 9, 9, 9]  # two batches each epoch; the second epoch's are known
 
 
 # ---- size ------------------------------------------------------------------------------------------
