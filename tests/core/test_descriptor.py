@@ -82,11 +82,11 @@ def descriptors(draw: st.DrawFn) -> ConvDescriptor:
     strides = draw(st.tuples(*[st.integers(1, 3)] * rank))
     dilation = draw(st.tuples(*[st.integers(1, 3)] * rank))
     # Over 2^31 in one axis, yet no tensor over the core's bound of 2^60 bytes.
-    sizes = [st.integers(1, 2**32)] + [st.integers(1, 40)] * (rank - 1)
+    sizes = [st.integers(1, 2**31 + 2**16)] + [st.integers(1, 40)] * (rank - 1)
     spatial = [(k - 1) * d + draw(size) for k, d, size in zip(kernel, dilation, sizes, strict=True)]
     channels, filters = groups * draw(st.integers(1, 90)), groups * draw(st.integers(1, 90))
     data_format = draw(st.sampled_from(["channels_last", "channels_first"]))
-    batch = draw(st.sampled_from([1, 3, 64, 900]))
+    batch = draw(st.sampled_from([1, 3, 64]))
     shape = (batch, *spatial, channels) if data_format == "channels_last" else (batch, channels, *spatial)
     padding = draw(
         st.one_of(
