@@ -13,6 +13,7 @@ from keras_tunedconv.core import engines, registry, trials
 from keras_tunedconv.core.config import config
 from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor
 from keras_tunedconv.core.errors import TunedConvError
+from keras_tunedconv.prediction import evaluation
 from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.merge import stored_form
 
@@ -33,6 +34,15 @@ def in_turn(names: Iterable[str] = ()) -> list[Problem]:
     chosen = list(names) or [name for name in set_names() if name != "baselines"]
     rounds = zip_longest(*map(load_set, chosen))
     return [problem for each in rounds for problem in each if problem is not None]
+
+
+def problems_of_models() -> dict[str, set[evaluation.Problem]]:
+    """The convolutions of each set named after a model, as the cost model's evaluation takes them."""
+    names = (name for name in set_names() if name != "baselines")
+    return {
+        name: {evaluation.problem_of(problem.descriptor().key) for problem in load_set(name)}
+        for name in names
+    }
 
 
 def descriptors_of(problems: Iterable[Problem]) -> Iterator[ConvDescriptor]:
