@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import Mesh, NamedSharding
 
 from keras_tunedconv.bridges.jax.halo import with_margins, without_margins
@@ -48,7 +49,11 @@ def partitioned(descriptor: ConvDescriptor, lhs: Any, rhs: Any) -> Any:
     """Compute a descriptor's result; a program for several devices may split it."""
     if devices_marker() is None:
         return run_local(descriptor, lhs, rhs)
-    return _partitioned(lhs, rhs, descriptor)
+    # The program names the partitioner's rules by an address. Where JAX leaves that out of the keys of its
+    # persistent cache, as it can be told to (jax_remove_custom_partitioning_ptr_from_cache_key), convolutions
+    # of equal shapes must differ otherwise, or one would be found for the other.
+    with set_xla_metadata(tuned_convolution=descriptor.key):
+        return _partitioned(lhs, rhs, descriptor)
 
 
 def _mesh_of(mesh: Mesh, operands: Any) -> Mesh:
