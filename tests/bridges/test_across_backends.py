@@ -16,6 +16,15 @@ import json, os, sys
 import keras, numpy as np
 import keras_tunedconv
 
+if sys.argv[2] == "deterministic":
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow
+            tensorflow.config.experimental.enable_op_determinism()
+        case "torch":
+            import torch
+            torch.use_deterministic_algorithms(True)
+keras.utils.set_random_seed(0)
 rng = np.random.default_rng(0)
 x, y = (rng.standard_normal(shape).astype("float32") for shape in ((16, 16, 16, 3), (16, 2)))
 if os.path.exists(sys.argv[1]):
@@ -45,10 +54,11 @@ BACKENDS = ("tensorflow", "jax", "torch")
 OTHERS = [name for name in BACKENDS if name != os.environ["KERAS_BACKEND"] and importlib.util.find_spec(name)]
 
 
-def run(backend, path):
+def run(backend, path, arithmetic):
+    flags = {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true"} if arithmetic == "deterministic" else {}
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(path)],
-        env=os.environ | {"KERAS_BACKEND": backend},
+        [sys.executable, "-c", PROGRAM, str(path), arithmetic],
+        env=os.environ | {"KERAS_BACKEND": backend} | flags,
         capture_output=True,
         text=True,
         check=False,
@@ -60,12 +70,15 @@ def run(backend, path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not OTHERS, reason="needs two of TensorFlow, JAX and torch")
-def test_what_one_backend_measured_is_used_by_the_others(tmp_path):
+@pytest.mark.parametrize(
+    "arithmetic", [("usual", "usual"), ("deterministic", "usual"), ("usual", "deterministic")]
+)
+def test_what_one_backend_measured_is_used_by_the_others(arithmetic, tmp_path):
     path = tmp_path / "model.keras"
-    first = run(os.environ["KERAS_BACKEND"], path)
+    first = run(os.environ["KERAS_BACKEND"], path, arithmetic[0])
     assert first["stats"]["measured"] == 5, "the input of the model needs no gradient"
     for backend in OTHERS:
-        other = run(backend, path)
+        other = run(backend, path, arithmetic[1])
         assert (other["stats"]["measured"], other["stats"]["hits"]) == (0, 5)
         assert other["algorithms"] == first["algorithms"]
         np.testing.assert_allclose(other["before"], first["after"], rtol=1e-4, atol=1e-5)

@@ -25,6 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 from keras_tunedconv import TunedConv2D
 from keras_tunedconv.bridges import convolution
+from keras_tunedconv.core import registry
 from keras_tunedconv.core.config import config
 
 DEVICES = 4
@@ -362,3 +363,32 @@ def test_training_under_a_distribution_of_keras(distribution):
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
     for weight, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(weight, other, rtol=1e-3, atol=1e-5)
+
+
+@has_devices
+@pytest.mark.parametrize(
+    ("x_spec", "w_spec"),
+    [
+        (P("data"), P()),
+        (P(None, "data", "model"), P()),
+        (P("data"), P(None, None, None, "model")),
+        (P("data", None, None, "model"), P(None, None, "model")),
+    ],
+    ids=["images", "places", "filters", "input channels"],
+)
+def test_a_layer_keeps_the_entries_of_each_devices_part(x_spec, w_spec, mesh):
+    registry.clear()
+    x, w = arrays()
+    layer = TunedConv2D(6, 3, padding="same")
+    layer.build(x.shape)
+
+    def loss(x, w):
+        return jnp.mean(jnp.sin(layer.convolution_op(x, w)))
+
+    operands = [jax.device_put(a, NamedSharding(mesh, s)) for a, s in ((x, x_spec), (w, w_spec))]
+    jax.block_until_ready(jax.jit(jax.grad(loss, (0, 1)))(*operands))
+    layer.tuning.collect()
+    ran = {record.key for record in registry.collect(0)[0]}
+    assert len(ran) >= 3
+    assert not any(f"|x=float32:nhwc:{x.shape[0]}x4x16x8|w=float32:hwio:6x4" in key for key in ran)
+    assert {record.key for record in layer.tuning.records()} == ran
