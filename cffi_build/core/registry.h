@@ -16,7 +16,7 @@
 typedef enum tc_choice_state {
     TC_CHOICE_DEFAULT,  /* nothing known: the library's first choice, until something is */
     TC_CHOICE_STORED,   /* what a record says */
-    TC_CHOICE_COPIED,   /* what a record copied from another batch or image size says */
+    TC_CHOICE_COPIED,   /* what a record copied from another size, or predicted, says */
     TC_CHOICE_MEASURED, /* the winner of this process's measuring */
     TC_CHOICE_FALLBACK, /* what still ran after another had failed */
     TC_CHOICE_OVERRIDE

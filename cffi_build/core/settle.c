@@ -155,9 +155,15 @@ static void publish_copied(question *q, tc_choice *choice, int32_t copies_before
     publish(q->entry, choice, TC_CHOICE_COPIED);
 }
 
+/* Taken over from another size or from a model: it runs at once, and is measured when it has come back often. */
+static int is_guess(const tc_record *record)
+{
+    return record->provenance == TC_COPIED || record->provenance == TC_PREDICTED;
+}
+
 static void publish_by_provenance(question *q, tc_choice *choice, const tc_config *config)
 {
-    if (q->record.provenance == TC_COPIED) {
+    if (is_guess(&q->record)) {
         publish_copied(q, choice, config->copies_before_measuring);
         return;
     }
@@ -281,7 +287,7 @@ static int is_worth_measuring(const question *q)
         return 0;
     if (!q->is_stored)
         return 1;
-    if (q->record.provenance == TC_COPIED && config.mode == TC_MODE_SEARCH)
+    if (is_guess(&q->record) && config.mode == TC_MODE_SEARCH)
         return config.batch_policy == TC_POLICY_EXACT ||
                (current && current->state == TC_CHOICE_COPIED); /* it has run often enough */
     if (q->measured_here) /* by this entry, for another device of the model, or by a peer */
@@ -346,7 +352,7 @@ static tc_status measure(question *q, int *ran)
     tc_choice *ready = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
     tc_search search = search_of(q, ready);
     search.known = q->is_stored ? &q->record : NULL;
-    search.resume = search.known && tc_config_mode() != TC_MODE_REFRESH;
+    search.resume = search.known && tc_config_mode() != TC_MODE_REFRESH && !is_guess(&q->record);
     tc_result result;
     tc_status status = TC_OK;
     pthread_mutex_lock(&measuring[q->entry->device_kind]);
@@ -404,7 +410,7 @@ static int is_current(const question *q, const tc_choice *current)
     switch (current->state) {
     case TC_CHOICE_MEASURED: return !tc_entry_has_failed(q->entry, q->engine, current->algorithm);
     case TC_CHOICE_COPIED:
-        return q->is_stored && q->record.provenance == TC_COPIED &&
+        return q->is_stored && is_guess(&q->record) &&
                strcmp(q->record.algorithm, current->algorithm) == 0;
     case TC_CHOICE_STORED: return q->is_stored && strcmp(q->record.algorithm, current->algorithm) == 0;
     case TC_CHOICE_DEFAULT: return !q->is_stored && tc_config_mode() != TC_MODE_REPLAY;

@@ -169,7 +169,7 @@ typedef struct tc_config {
     int32_t resume;                   /* go on with keys whose stored search was cut short */
     int32_t minimum_runs;             /* timed runs of a candidate that stays in the race */
     int32_t batch_policy;             /* tc_batch_policy, for mode search */
-    int32_t copies_before_measuring;  /* runs of a key with a copied algorithm before it is measured */
+    int32_t copies_before_measuring;  /* runs of a key with a copied or predicted algorithm before it is measured */
     int32_t maximum_sizes;            /* image sizes of a convolution that are measured at first sight */
     int32_t record_candidates;        /* keep what became of each candidate of a search: tc_trials_next */
     double key_budget_seconds;        /* measuring of one key stops here */

@@ -32,6 +32,7 @@ _DEVICE_KINDS = {"cpu": "TC_CPU", "cuda": "TC_CUDA"}
 _lock = threading.Lock()
 _failures: dict[str, str] = {}
 _when_opened: list[Callable[[str], None]] = []
+_when_traced: list[Callable[[ConvDescriptor, str, int], None]] = []
 
 
 def library_paths(engine: str) -> list[Path]:
@@ -144,7 +145,22 @@ def supported(descriptor: ConvDescriptor, device: str = "cpu", ordinal: int = 0)
         check(lib.tc_supported(descriptor.to_c(), device_kind(device), ordinal))
     except UnsupportedError:
         return False
+    for function in _when_traced:
+        function(descriptor, device, ordinal)
     return True
+
+
+def when_traced(function: Callable[[ConvDescriptor, str, int], None]) -> Callable[[], None]:
+    """Have a function called with each convolution that bridges ask about while they trace, before it runs.
+
+    Args:
+        function: Gets a supported descriptor, the device and its ordinal; it must not raise.
+
+    Returns:
+        What ends it.
+    """
+    _when_traced.append(function)
+    return lambda: _when_traced.remove(function)
 
 
 def candidates(descriptor: ConvDescriptor, device: str = "cpu", ordinal: int = 0) -> list[str]:

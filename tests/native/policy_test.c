@@ -338,6 +338,58 @@ static void thousands_of_records_are_looked_through(void)
     CHECK_INT(stats().copied, 1);
 }
 
+/* A model's guess runs at once, is measured when it comes back often, and takes part in that. */
+static void a_prediction_runs_and_is_measured_later(void)
+{
+    start(3, 4);
+    put(problem(4), "other", TC_PREDICTED);
+    run(problem(4));
+    run(problem(4));
+    CHECK_INT(fake.runs("other"), 2);
+    CHECK_INT(fake.runs("standard"), 0);
+    CHECK_INT(stats().copied, 1);
+    CHECK_INT(stats().measured + stats().hits, 0);
+    CHECK_INT(record_for(problem(4)).provenance, TC_PREDICTED);
+    run(problem(4));
+    run(problem(4));
+    CHECK_INT(stats().measured, 1);
+    CHECK_INT(stats().copied, 0);
+    CHECK_TEXT(record_for(problem(4)).algorithm, "fast");
+    CHECK_INT(record_for(problem(4)).provenance, TC_MEASURED);
+}
+
+static void exact_measures_predictions_at_once(void)
+{
+    start(20, 4);
+    tc_config settings = config();
+    settings.batch_policy = TC_POLICY_EXACT;
+    configure(settings);
+    put(problem(4), "other", TC_PREDICTED);
+    run(problem(4));
+    CHECK_INT(stats().measured, 1);
+    CHECK_TEXT(record_for(problem(4)).algorithm, "fast");
+}
+
+static void a_measured_batch_stands_above_a_predicted_one(void)
+{
+    start(20, 4);
+    put(problem(16), "fast", TC_MEASURED);
+    put(problem(3), "other", TC_PREDICTED);
+    run(problem(2));
+    CHECK_INT(fake.runs("fast"), 1);
+    CHECK_INT(stats().copied, 1);
+}
+
+static void a_prediction_that_cannot_run_is_left_out(void)
+{
+    start(20, 4);
+    put(problem(4), "of another version", TC_PREDICTED);
+    run(problem(4));
+    CHECK_INT(stats().measured, 1);
+    CHECK_TEXT(record_for(problem(4)).algorithm, "fast");
+    expect_warning("of another version");
+}
+
 const test_case policy_cases[] = {
     {"policy/the_first_batch_is_measured_and_others_copy_it", the_first_batch_is_measured_and_others_copy_it},
     {"policy/exact_measures_each", exact_measures_each},
@@ -357,6 +409,10 @@ const test_case policy_cases[] = {
     {"policy/the_nearest_size_by_pixels_counts", the_nearest_size_by_pixels_counts},
     {"policy/copied_sizes_do_not_count_as_measured", copied_sizes_do_not_count_as_measured},
     {"policy/other_padding_is_another_size", other_padding_is_another_size},
+    {"policy/a_prediction_runs_and_is_measured_later", a_prediction_runs_and_is_measured_later},
+    {"policy/exact_measures_predictions_at_once", exact_measures_predictions_at_once},
+    {"policy/a_measured_batch_stands_above_a_predicted_one", a_measured_batch_stands_above_a_predicted_one},
+    {"policy/a_prediction_that_cannot_run_is_left_out", a_prediction_that_cannot_run_is_left_out},
     {"policy/thousands_of_records_are_looked_through", thousands_of_records_are_looked_through},
     {NULL, NULL},
 };
