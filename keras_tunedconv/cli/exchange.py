@@ -1,4 +1,4 @@
-"""`keras-tunedconv merge`, `export` and `prune`: entries between files, into and out of databases."""
+"""`keras-tunedconv merge`, `export`, `import` and `prune`: entries between models' files and databases."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 import click
 
-from keras_tunedconv.cli.files import UnreadableFile, read_entries, read_searches
+from keras_tunedconv.cli.files import UnreadableFile, check_there, read_entries, read_searches
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.core.trials import Search
 from keras_tunedconv.tuning import database
+from keras_tunedconv.tuning.archive import ArchiveError
 from keras_tunedconv.tuning.merge import Identity, identity, merge_into, merge_searches
+from keras_tunedconv.tuning.model_file import add_entries
 
 _FILE = click.Path(path_type=Path)
 _ENVIRONMENT_HELP = "Part of an environment's text, such as 'engine=cudnn'; may be given several times."
@@ -50,6 +52,28 @@ def export(file: Path, database_file: Path, environments: tuple[str, ...]) -> No
     _add(database_file, chosen, searches)
 
 
+@click.command("import")
+@click.argument("database_file", metavar="DATABASE", type=_FILE)
+@click.argument("model", type=_FILE)
+@click.option("--environment", "environments", multiple=True, help=f"Only these. {_ENVIRONMENT_HELP}")
+def import_entries(database_file: Path, model: Path, environments: tuple[str, ...]) -> None:
+    """Add the entries of DATABASE to MODEL, a .keras or .weights.h5 file, each to the layers it is about.
+
+    The weights stay byte for byte, and whoever reads MODEL meanwhile sees the old file or the new one. Where
+    MODEL has an entry for the same convolution and environment, the better one stays, as in `merge`. No
+    Keras backend is imported.
+    """
+    entries = list(read_entries(database_file).values())
+    _check_environments(environments, entries)
+    wanted = [record for record in entries if not environments or _is_of(record, environments)]
+    check_there(model)
+    try:
+        added = add_entries(model, wanted)
+    except ArchiveError as error:
+        raise UnreadableFile(str(error)) from error
+    click.echo(f"{added.entries} entries new or changed in {added.layers} layers of {model}")
+
+
 @click.command()
 @click.argument("file", type=_FILE)
 @click.option(
@@ -58,6 +82,7 @@ def export(file: Path, database_file: Path, environments: tuple[str, ...]) -> No
 @click.option("--keep", is_flag=True, help="Keep these and drop all others.")
 def prune(file: Path, environments: tuple[str, ...], keep: bool) -> None:
     """Drop the entries of environments from the database FILE."""
+    check_there(file)
     try:
         _check_environments(environments, database.read(file).records)
         left, dropped = database.keep_only(file, lambda record: _is_of(record, environments) == keep)

@@ -12,6 +12,9 @@ from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.archive import ArchiveError, entries_of
 from keras_tunedconv.tuning.merge import Identity, merge_into
 
+_SUFFIXES = (".keras", ".h5", ".json")
+_MOST_NAMES = 20
+
 
 class UnreadableFile(click.ClickException):
     """A file that cannot be read or written as asked; the exit status is 2, as for wrong arguments."""
@@ -40,6 +43,25 @@ def read_searches(path: Path) -> list[Search]:
     return decoded.searches
 
 
+def check_there(path: Path) -> None:
+    """Say which files there are where one is missing.
+
+    Raises:
+        UnreadableFile: there is no such file.
+    """
+    if path.exists():
+        return
+    if not path.parent.is_dir():
+        raise UnreadableFile(f"{path} does not exist; there is no folder {path.parent}.")
+    names = sorted(each.name for each in path.parent.iterdir() if each.suffix in _SUFFIXES)
+    if not names:
+        there = f"there is no .keras, .h5 or .weights.json file in {path.parent}"
+    else:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        there = f"in {path.parent} there is {', '.join(names[:_MOST_NAMES])}{more}"
+    raise UnreadableFile(f"{path} does not exist; {there}.")
+
+
 def read_entries(path: Path) -> dict[Identity, Record]:
     """All entries of a model's file or a database; where layers share a convolution, the preferred one.
 
@@ -48,6 +70,7 @@ def read_entries(path: Path) -> dict[Identity, Record]:
     Raises:
         UnreadableFile: the file, or a layer's entries in it, cannot be read.
     """
+    check_there(path)
     try:
         found = entries_of(path)
     except ArchiveError as error:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_tunedconv.cli import candidates
-from keras_tunedconv.cli.files import UnreadableFile, read_searches
+from keras_tunedconv.cli.files import UnreadableFile, check_there, read_searches
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
 from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, stdout_console
@@ -36,6 +36,7 @@ def inspect(file: Path, as_json: bool, key_part: str | None) -> None:
     database. Databases have candidates where they were recorded (config.record_candidates). No Keras backend
     is imported.
     """
+    check_there(file)
     if key_part is not None:
         candidates.show([each for each in read_searches(file) if key_part in each.key], as_json=as_json)
         return

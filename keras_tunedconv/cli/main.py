@@ -25,6 +25,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "export",
         "Copy the tuning entries of a file into a database.",
     ),
+    "import": (
+        "keras_tunedconv.cli.exchange",
+        "import_entries",
+        "Add the tuning entries of a database to a model's file.",
+    ),
     "inspect": ("keras_tunedconv.cli.inspect", "inspect", "List the tuning entries of a file."),
     "merge": ("keras_tunedconv.cli.exchange", "merge", "Merge the tuning entries of files into a database."),
     "prune": ("keras_tunedconv.cli.exchange", "prune", "Drop entries of environments from a database."),

@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
+from keras_tunedconv.cli.files import check_there
+
 # As in core.descriptor, which is not imported for the sake of a fast `--help`.
 _DIRECTIONS = ("forward", "backward_data", "backward_filter")
 _INTERRUPTED = 130
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
     "--batch-size", "batch_sizes", type=click.IntRange(min=1), multiple=True, required=True,
     help="Batch size; give the option once for each.",
@@ -38,6 +40,7 @@ def tune(
 
     Ctrl-C saves what was measured until then. The Keras backend is the one of KERAS_BACKEND.
     """
+    check_there(model)
     import keras
 
     from keras_tunedconv.ahead import warm_up

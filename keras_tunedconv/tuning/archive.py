@@ -17,7 +17,7 @@ from keras_tunedconv.tuning import hdf5
 from keras_tunedconv.tuning.database import GROUP
 from keras_tunedconv.tuning.schema import Decoded, SchemaError, decode
 
-_WEIGHTS = "model.weights.h5"
+WEIGHTS = "model.weights.h5"
 _MAX_GROUPS = 100_000
 _MAX_DEPTH = 64
 _MAX_INDEX_BYTES = 16 * 2**20
@@ -86,27 +86,45 @@ def _entries_of_hdf5(sources: Sequence[Any]) -> list[Found]:
 
 def _found(place: str, groups: list[h5py.Group]) -> Found:
     printable = "".join(c if c.isprintable() else "\ufffd" for c in place)
-    name = _layer_name(groups[0]) if place else ""
+    name = layer_name(groups[0].parent.parent) if place else ""
     try:
         return Found(printable, name, decode(hdf5.read_columns(groups)))
     except SchemaError as error:
         return Found(printable, name, Decoded([]), str(error))
 
 
-def _layer_name(entries: h5py.Group) -> str:
-    """The name that Keras notes beside a layer's weights; `""` where it cannot be had."""
+def layer_name(group: h5py.Group) -> str:
+    """The name that Keras notes beside the weights in a layer's group; `""` where it cannot be had."""
     try:
-        name = entries.parent.parent["vars"].attrs["name"]
+        name = group["vars"].attrs["name"]
     except Exception:  # only a courtesy
         return ""
     return name if isinstance(name, str) and name.isprintable() and len(name) < _LONGEST_NAME else ""
 
 
 def _tuning_groups(root: h5py.Group) -> Iterator[tuple[str, h5py.Group]]:
-    """Groups with entries, by hard links only and each once, so that no cycle is walked."""
-    if _subgroup(root, GROUP) is not None and hdf5.holds_columns([root[GROUP]]):
+    """Groups with entries."""
+    if is_database(root):
         yield "", root[GROUP]
         return
+    for place, group in walk(root):
+        tuning = _subgroup(group, "tuning")
+        entries = None if tuning is None else _subgroup(tuning, "vars")
+        if entries is not None:
+            yield place, entries
+
+
+def is_database(root: h5py.Group) -> bool:
+    """Whether an HDF5 file is a stand-alone database."""
+    return _subgroup(root, GROUP) is not None and hdf5.holds_columns([root[GROUP]])
+
+
+def walk(root: h5py.Group) -> Iterator[tuple[str, h5py.Group]]:
+    """Paths and groups of a weights file, by hard links only and each once, so that no cycle is walked.
+
+    Raises:
+        ArchiveError: there are more than any model has.
+    """
     seen = set()
     waiting = [("", root)]
     while waiting:
@@ -117,10 +135,7 @@ def _tuning_groups(root: h5py.Group) -> Iterator[tuple[str, h5py.Group]]:
         seen.add(address)
         if len(seen) > _MAX_GROUPS or place.count("/") > _MAX_DEPTH:
             raise ArchiveError(f"It has over {_MAX_GROUPS} groups or {_MAX_DEPTH} levels of them.")
-        tuning = _subgroup(group, "tuning")
-        entries = None if tuning is None else _subgroup(tuning, "vars")
-        if entries is not None:
-            yield place, entries
+        yield place, group
         names = [name for name in group if name not in ("vars", "tuning")]
         for name in reversed(names):
             inner = _subgroup(group, name)
@@ -138,19 +153,29 @@ def _subgroup(group: h5py.Group, name: str) -> h5py.Group | None:
 @contextmanager
 def _weights_in_zip(path: Path) -> Iterator[BinaryIO]:
     with zipfile.ZipFile(path) as archive, path.open("rb") as opened:
-        try:
-            info = archive.getinfo(_WEIGHTS)
-        except KeyError:
-            raise ArchiveError(
-                f"{path} holds no {_WEIGHTS}, so it is not a .keras file with weights."
-            ) from None
-        if info.compress_type != zipfile.ZIP_STORED:
-            raise ArchiveError(f"{path} holds compressed weights; Keras writes them uncompressed.")
+        info = weights_member(archive)
         # Reading in place: HDF5 jumps about, and the weights may be larger than memory.
         opened.seek(info.header_offset)
         header = opened.read(_LOCAL_HEADER_BYTES)
         names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
         yield io.BufferedReader(_Window(opened, info.header_offset + len(header) + names, info.file_size))
+
+
+def weights_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    """The weights in a `.keras` file.
+
+    Raises:
+        ArchiveError: there are none, or they are stored otherwise than Keras does.
+    """
+    try:
+        info = archive.getinfo(WEIGHTS)
+    except KeyError:
+        raise ArchiveError(
+            f"{archive.filename} holds no {WEIGHTS}, so it is not a .keras file with weights."
+        ) from None
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise ArchiveError(f"{archive.filename} holds compressed weights; Keras writes them uncompressed.")
+    return info
 
 
 class _Window(io.RawIOBase):

@@ -154,7 +154,7 @@ def damaged_archive(path, weights):
 
 
 BAD = {
-    "nothing": (lambda path, weights: None, "No such file"),
+    "nothing": (lambda path, weights: None, "does not exist"),
     "empty": (lambda path, weights: path.write_bytes(b""), "cannot be read"),
     "text": (lambda path, weights: path.write_text("hello"), "cannot be read"),
     "folder": (lambda path, weights: path.mkdir(), "cannot be read"),
