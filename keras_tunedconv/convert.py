@@ -74,7 +74,8 @@ def _twin(model: Any, old: type[Any], new: type[Any]) -> Any:
 
     def clone(layer: Any) -> Any:
         kind = new if type(layer) is old else type(layer)
-        copy = kind.from_config(_replace(layer.get_config(), old, new))
+        config = _replace(layer.get_config(), old, new)
+        copy = kind.from_config(config if kind is type(layer) else _arguments(config, new))
         # A graph's nodes may also be operations, which have no weights to build.
         if isinstance(layer, keras.Layer) and not copy.built and layer.built and layer.get_build_config():
             copy.build_from_config(layer.get_build_config())
@@ -117,7 +118,14 @@ def _replace(config: Any, old: type[Any], new: type[Any]) -> Any:
     replaced = {key: _replace(value, old, new) for key, value in config.items()}
     if _names(config) == _identifiers(old):
         replaced.update(_identifiers(new))
+        replaced["config"] = _arguments(replaced["config"], new)
     return replaced
+
+
+def _arguments(config: dict[str, Any], layer_class: type[Any]) -> dict[str, Any]:
+    """Those of a layer's arguments that the other kind of layer has too."""
+    dropped = () if layer_class is TunedConv2D else ("algorithm",)
+    return {name: value for name, value in config.items() if name not in dropped}
 
 
 def _names(config: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,8 @@
-/* Settings of the process, and the override of the algorithm. */
+/* Settings of the process. */
 #include "config.h"
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "locks.h"
 
@@ -116,54 +114,4 @@ tc_status tc_set_config(const tc_config *config)
     atomic_store_explicit(&current_process_budget, config->process_budget_seconds, memory_order_relaxed);
     tc_release(TC_LOCK_CONFIG);
     return TC_OK;
-}
-
-/* ---- override -------------------------------------------------------------------------------------- */
-
-enum { DIRECTIONS = TC_BACKWARD_FILTER + 1 };
-
-/* Names given so far are kept, as calls read them without a lock; there are as many as the user typed. */
-typedef struct override_name {
-    struct override_name *older;
-    char name[TC_NAME_SIZE];
-} override_name;
-
-static override_name *override_names;
-static _Atomic(const char *) overrides[DIRECTIONS];
-
-static const char *intern(const char *name)
-{
-    for (override_name *known = override_names; known; known = known->older)
-        if (strcmp(known->name, name) == 0)
-            return known->name;
-    override_name *added = calloc(1, sizeof *added);
-    if (!added)
-        return NULL;
-    strcpy(added->name, name);
-    added->older = override_names;
-    override_names = added;
-    return added->name;
-}
-
-tc_status tc_set_override(int32_t direction, const char *algorithm)
-{
-    if (direction < -1 || direction >= DIRECTIONS)
-        return tc_fail(TC_INVALID_ARGUMENT, "direction must be 0 to %d, or -1 for all, got %d", DIRECTIONS - 1,
-                       direction);
-    if (algorithm && (!*algorithm || strlen(algorithm) >= TC_NAME_SIZE))
-        return tc_fail(TC_INVALID_ARGUMENT, "an algorithm's name must have 1 to %d bytes, got %zu", TC_NAME_SIZE - 1,
-                       strlen(algorithm));
-    tc_acquire(TC_LOCK_CONFIG);
-    const char *name = algorithm ? intern(algorithm) : NULL;
-    if (name || !algorithm)
-        for (int32_t i = 0; i < DIRECTIONS; i++)
-            if (direction == -1 || direction == i)
-                atomic_store_explicit(&overrides[i], name, memory_order_release);
-    tc_release(TC_LOCK_CONFIG);
-    return name || !algorithm ? TC_OK : tc_fail(TC_OUT_OF_MEMORY, "no memory for an override's name");
-}
-
-const char *tc_override_of(int32_t direction)
-{
-    return atomic_load_explicit(&overrides[direction], memory_order_acquire);
 }

@@ -14,7 +14,4 @@ int32_t tc_config_batch_policy(void);
 /* How often mode refresh was turned on: what was measured or stored before is measured again, once. */
 uint64_t tc_config_refreshes(void);
 
-/* The algorithm that tc_set_override wants for a direction; NULL when there is none. Lives until the process ends. */
-const char *tc_override_of(int32_t direction);
-
 #endif

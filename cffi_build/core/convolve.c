@@ -2,8 +2,8 @@
  * tc_convolve: finds the entry of a descriptor, settles what runs for it if that is still open, and runs
  * it. A call whose choice is settled takes no lock.
  */
-#include "config.h"
 #include "conv.h"
+#include "overrides.h"
 #include "run.h"
 #include "settle.h"
 
@@ -35,7 +35,7 @@ tc_status tc_convolve(const tc_conv *conv, const tc_context *ctx, const tc_opera
     }
     if (!operands->x || !operands->w || !operands->y)
         return tc_fail(TC_INVALID_ARGUMENT, "expected places for x, w and y, got NULL");
-    const char *override = tc_override_of(conv->direction);
+    const char *override = tc_override_of(entry);
     if (override)
         return tc_run_override(entry, override, ctx, operands);
     tc_choice *choice = atomic_load_explicit(&entry->choice, memory_order_acquire);

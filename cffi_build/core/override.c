@@ -1,4 +1,4 @@
-/* Running the algorithm that tc_set_override asks for, past what is stored. */
+/* Running the algorithm that somebody asked for by name, past what is stored. */
 #include <stdio.h>
 #include <string.h>
 

@@ -50,6 +50,8 @@ typedef struct tc_entry {
     _Atomic(tc_choice *) choice;   /* what runs */
     _Atomic(tc_choice *) spare;    /* what runs when choice's workspace cannot be had */
     _Atomic(tc_choice *) override;
+    _Atomic(const char *) asked;       /* the algorithm that a pattern asks for */
+    _Atomic uint64_t asked_generation; /* of the patterns when that was looked up */
     _Atomic uint64_t store_generation; /* of the store when choice was made */
     _Atomic int unverified;            /* the measured choice was checked on zeros only */
     _Atomic uint64_t runs_left;        /* before measuring or verifying is tried again */

@@ -17,7 +17,7 @@ tc_status tc_recover(tc_entry *entry, tc_choice *choice, tc_status status, const
 /* The same for the thread that has the entry, when no choice could be made at all. */
 tc_status tc_run_any(tc_entry *entry, tc_status status, const tc_context *ctx, const tc_operands *operands);
 
-/* Runs what tc_set_override asks for; an error lists what could run instead. */
+/* Runs what tc_override_of gives; an error lists what could run instead. */
 tc_status tc_run_override(tc_entry *entry, const char *algorithm, const tc_context *ctx,
                           const tc_operands *operands);
 

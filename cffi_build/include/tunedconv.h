@@ -260,6 +260,12 @@ tc_status tc_set_config(const tc_config *config);
  * cannot run it fails, and the message lists what can. Such runs are not measured, stored or counted.
  */
 tc_status tc_set_override(int32_t direction, const char *algorithm);
+/*
+ * The same for the convolutions that match a pattern, in whatever batch: its direction, x_dtype, groups, w_dims,
+ * stride, dilation, and on each axis whose x_dims is not 0 that size with its padding. Of two patterns that match the
+ * one set later counts; tc_set_override stands above both.
+ */
+tc_status tc_set_pattern_override(const tc_conv *pattern, const char *algorithm);
 
 /* ---- peers: other processes that name the same file --------------------------------------------------------- */
 /*

@@ -305,9 +305,27 @@ class ConvPattern:
             size = d.x_dims[2 + i]
             if expected is not None and size != expected:
                 return False
-            pads = (0, 0)
-            if self.padding == "same":
-                pads = same_padding(size, d.w_dims[2 + i], d.stride[i], d.dilation[i])
-            if (d.pad_before[i], d.pad_after[i]) != pads:
+            if (d.pad_before[i], d.pad_after[i]) != self._pads(i, size):
                 return False
         return True
+
+    def to_c(self, direction: str) -> Any:
+        """A new `tc_conv *` that `tc_set_pattern_override` takes: 0 where a size is unknown."""
+        c = ffi.new("tc_conv *")
+        c.direction = DIRECTIONS.index(cast(Direction, direction))
+        c.spatial_rank = len(self.spatial)
+        c.x_dtype = _DTYPES.index(self.dtype)
+        c.groups = self.channels // self.w_dims[1]
+        for i, dim in enumerate(self.w_dims):
+            c.w_dims[i] = dim
+        for i, size in enumerate(self.spatial):
+            c.stride[i], c.dilation[i] = self.stride[i], self.dilation[i]
+            if size is not None:
+                c.x_dims[2 + i] = size
+                c.pad_before[i], c.pad_after[i] = self._pads(i, size)
+        return c
+
+    def _pads(self, axis: int, size: int) -> tuple[int, int]:
+        if self.padding != "same":
+            return 0, 0
+        return same_padding(size, self.w_dims[2 + axis], self.stride[axis], self.dilation[axis])

@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from keras_tunedconv.core.descriptor import DIRECTIONS
+from keras_tunedconv.core.descriptor import DIRECTIONS, ConvPattern
 from keras_tunedconv.core.errors import check
 from keras_tunedconv.core.library import ffi, lib
 
 _VARIABLE = "KERAS_TUNEDCONV_OVERRIDE"
+# Most bytes of an algorithm's name: the core's field less the NUL.
+LONGEST_NAME = 255
 
 _lock = threading.Lock()
 _active: dict[str, str] = {}
@@ -65,6 +67,20 @@ def _replace(wanted: dict[str, str | None]) -> dict[str, str | None]:
             else:
                 _active[direction] = algorithm
     return before
+
+
+def set_pattern(pattern: ConvPattern, direction: str, algorithm: str | None) -> None:
+    """Run an algorithm for the convolutions that match a pattern, whatever is stored; `None` ends it.
+
+    What `override` and the environment ask for stands above it. Of two patterns that match a convolution the
+    one set later counts.
+
+    Raises:
+        InvalidArgumentError: the name is empty or too long.
+    """
+    if lib is not None:
+        name = ffi.NULL if algorithm is None else ffi.new("char[]", algorithm.encode())
+        check(lib.tc_set_pattern_override(pattern.to_c(direction), name))
 
 
 def parse(text: str) -> dict[str, str | None]:

@@ -9,6 +9,7 @@ import keras
 
 from keras_tunedconv.bridges import convolution, prepare
 from keras_tunedconv.core.descriptor import SUPPORTED_DTYPES
+from keras_tunedconv.layers.algorithms import Algorithm, Requests, standardize
 from keras_tunedconv.layers.tracing import needs_stock
 from keras_tunedconv.tuning.cache import TuningCache
 
@@ -17,11 +18,11 @@ from keras_tunedconv.tuning.cache import TuningCache
 class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
     """2D convolution layer that runs the fastest algorithm measured on the device.
 
-    It takes the arguments of `keras.layers.Conv2D`, has the same weights under the same names and gives
-    the same results; only the algorithm that computes the convolution and its gradients differs. The
-    first time a convolution runs on a device, the algorithms that can do it are timed on its real data
-    and the best is kept. The choices are saved with the layer's weights, so whoever loads the model on
-    the same kind of device measures nothing. Weights files of stock and tuned models are
+    It takes the arguments of `keras.layers.Conv2D` and `algorithm`, has the same weights under the same
+    names and gives the same results; only the algorithm that computes the convolution and its gradients
+    differs. The first time a convolution runs on a device, the algorithms that can do it are timed on its
+    real data and the best is kept. The choices are saved with the layer's weights, so whoever loads the
+    model on the same kind of device measures nothing. Weights files of stock and tuned models are
     interchangeable.
 
     A call that no tuned engine can serve runs Keras's own convolution, and one
@@ -41,11 +42,17 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
         kernel_regularizer: Regularizer of the kernel; likewise `bias_regularizer` and
             `activity_regularizer`, the last of the output.
         kernel_constraint: Constraint on the kernel; likewise `bias_constraint`.
+        algorithm: Name of an algorithm that this layer runs whatever is stored, or a dict from some of
+            `"forward"`, `"backward_data"` and `"backward_filter"` to names; `None` for the fastest. Names are
+            those that `tuning` and `keras-tunedconv inspect` show. It holds for every batch size, and is
+            saved with the model's configuration, not with weights alone. One that cannot run is an error of
+            the backend whose message lists what can.
         **kwargs: Further arguments of `keras.layers.Conv2D` and `keras.layers.Layer`, such as
             `lora_rank`, `dtype`, `name`.
 
     Attributes:
         tuning: A `TuningCache` with the layer's entries.
+        algorithm: The argument; it may be changed, also for steps that are compiled already.
 
     Input shape:
         `(N, height, width, channels)` for `channels_last`, `(N, channels, height, width)` for
@@ -55,7 +62,8 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
         `(N, new_height, new_width, filters)` or `(N, filters, new_height, new_width)`.
 
     Raises:
-        ValueError: wherever `keras.layers.Conv2D` raises it, before anything is measured.
+        ValueError: wherever `keras.layers.Conv2D` raises it, before anything is measured; or `algorithm` is
+            no such thing, or another layer has the same convolution and another `algorithm`.
 
     Example:
 
@@ -72,9 +80,20 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
     ```
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, algorithm: Algorithm = None, **kwargs: Any) -> None:
+        algorithms = standardize(algorithm)
         super().__init__(*args, **kwargs)
         self.tuning = TuningCache(owner=self.name)
+        self._requests = Requests(self.name, algorithms)
+
+    @property
+    def algorithm(self) -> str | dict[str, str] | None:
+        """What the layer runs whatever is stored: a name, names of directions, or `None`."""
+        return self._requests.argument
+
+    @algorithm.setter
+    def algorithm(self, algorithm: Algorithm) -> None:
+        self._requests.change(standardize(algorithm), self.tuning.calls())
 
     def build(self, input_shape: Any) -> None:
         """Make the weights for inputs of a shape."""
@@ -99,6 +118,12 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
         self.tuning.guard(store)
         super().load_own_variables(store)
 
+    def get_config(self) -> dict[str, Any]:
+        """The arguments; `algorithm` only where it is set, so that others stay those of `Conv2D`."""
+        config: dict[str, Any] = super().get_config()
+        algorithm = self.algorithm
+        return config if algorithm is None else {**config, "algorithm": algorithm}
+
     def __repr__(self) -> str:
         return f"<{type(self).__qualname__} name={self.name}, built={self.built}>"
 
@@ -107,26 +132,29 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
         dtype = keras.backend.standardize_dtype(kernel.dtype)
         if dtype not in SUPPORTED_DTYPES:
             return None
-        outputs = convolution(
-            inputs,
-            kernel,
-            strides=self.strides,
-            padding=self.padding,
-            data_format=self.data_format,
-            dilation_rate=self.dilation_rate,
-            groups=self.groups,
-        )
+        arguments: dict[str, Any] = {
+            "strides": self.strides,
+            "padding": self.padding,
+            "data_format": self.data_format,
+            "dilation_rate": self.dilation_rate,
+        }
+        shapes = {"x_shape": inputs.shape, "kernel_shape": kernel.shape, "dtype": dtype}
+        if self._requests.algorithms:
+            self._requests.announce(**shapes, **arguments)
+        outputs = convolution(inputs, kernel, groups=self.groups, **arguments)
         if outputs is not None:
-            self.tuning.note(
-                x_shape=inputs.shape,
-                kernel_shape=kernel.shape,
-                dtype=keras.backend.standardize_dtype(outputs.dtype),  # torch's autocast may choose another
-                strides=self.strides,
-                padding=self.padding,
-                data_format=self.data_format,
-                dilation_rate=self.dilation_rate,
-            )
+            computed = keras.backend.standardize_dtype(outputs.dtype)  # torch's autocast may choose another
+            self.tuning.note(**{**shapes, "dtype": computed}, **arguments)
+            if self._requests.algorithms and computed != dtype:
+                self._requests.announce(**{**shapes, "dtype": computed}, **arguments)
         return outputs
+
+
+def _signature() -> inspect.Signature:
+    stock = inspect.signature(keras.layers.Conv2D.__init__)
+    *first, last = stock.parameters.values()
+    own = inspect.Parameter("algorithm", inspect.Parameter.KEYWORD_ONLY, default=None)
+    return stock.replace(parameters=[*first, own, last])
 
 
 # Keras builds the paths of a weights file, and a layer's own name, from the name of its class: with this
@@ -134,4 +162,4 @@ class TunedConv2D(keras.layers.Conv2D):  # type: ignore[misc, unused-ignore]
 # Pickling finds the class by __qualname__, a saved model by the name it is registered under.
 TunedConv2D.__name__ = "Conv2D"
 # Whatever arguments this version of Keras takes are passed on; this shows them by name.
-TunedConv2D.__init__.__signature__ = inspect.signature(keras.layers.Conv2D.__init__)  # type: ignore[attr-defined]
+TunedConv2D.__init__.__signature__ = _signature()  # type: ignore[attr-defined]

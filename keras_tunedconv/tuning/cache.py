@@ -124,6 +124,10 @@ class TuningCache(saveable_base()):  # type: ignore[misc, unused-ignore]
             )
         )
 
+    def calls(self) -> list[dict[str, Any]]:
+        """What `note` was called with so far, each once."""
+        return [dict(trace) for trace in list(self._entries.traces)]
+
     def exchange_traces(self, traces: set[Trace]) -> set[Trace]:
         """Replace what the layer was traced with; gives what was there."""
         before, self._entries.traces = self._entries.traces, traces

@@ -208,8 +208,9 @@ void expect_warning(const char *part)
 /* ---- running ----------------------------------------------------------------------------------------------- */
 
 static const test_case *const all_cases[] = {conv_cases,   record_cases,   tuner_cases,  budget_cases,    verify_cases,
-                                             stored_cases, soft_cases,     offer_cases,  policy_cases,    fallback_cases,
-                                             engine_cases, reference_cases, thread_cases, trials_cases,   peers_cases};
+                                             stored_cases, soft_cases,     offer_cases,  pattern_cases,   policy_cases,
+                                             fallback_cases, engine_cases, reference_cases, thread_cases, trials_cases,
+                                             peers_cases};
 static double (*real_clock)(void);
 
 static void run_case(const test_case *test)

@@ -14,8 +14,8 @@ typedef struct test_case {
 } test_case;
 
 extern const test_case conv_cases[], record_cases[], tuner_cases[], budget_cases[], verify_cases[], stored_cases[],
-    soft_cases[], offer_cases[], policy_cases[], fallback_cases[], engine_cases[], reference_cases[], thread_cases[],
-    trials_cases[], peers_cases[];
+    soft_cases[], offer_cases[], pattern_cases[], policy_cases[], fallback_cases[], engine_cases[], reference_cases[],
+    thread_cases[], trials_cases[], peers_cases[];
 
 /* ---- checks: the first that fails ends the case -------------------------------------------------------- */
 _Noreturn void fail_check(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
