@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import keras
 
+from keras_tunedconv.core import first_step, registry
 from keras_tunedconv.core.errors import emit_pending_warnings
+from keras_tunedconv.core.first_step import FirstStep
 from keras_tunedconv.layers.keras_internals import flatten_layers
 from keras_tunedconv.tuning.cache import TuningCache
 from keras_tunedconv.tuning.flusher import Flusher
@@ -38,8 +42,8 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
     ```
     """
 
-    # Batch ends only look at a clock and at the registry, never at logs, from any thread: Keras then does
-    # not wait for each step's results on their account.
+    # Batch ends only look at a clock and at the registry, from any thread, and at the logs of the first step
+    # only: Keras then does not wait for each step's results on their account.
     async_safe = True
 
     def __init__(self, filepath: str | os.PathLike[str] | None = None) -> None:
@@ -48,6 +52,7 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
         self._flusher = None if filepath is None else Flusher(filepath)
         self._loaded = False
         self._tuned: Any = None
+        self._step_start: tuple[float, float] | None = None
         if self._flusher is not None:
             # An interrupted fit calls no end under JAX; this runs when the callback goes or Python exits.
             weakref.finalize(self, self._flusher.flush_at_exit)
@@ -60,6 +65,7 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Read the database."""
+        self._step_start = None
         self._load(again=True)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -70,8 +76,15 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
         """Read the database."""
         self._load()
 
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Start the clock of a model's first step."""
+        if self._step_start is None and first_step.of(self._tuned) is None:
+            self._step_start = time.monotonic(), registry.stats()["tuning_seconds"]
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Write new entries, at most once a second."""
+        """Write new entries, at most once a second, and stop the clock of a first step."""
+        if self._step_start is not None:
+            self._note_first_step(logs)
         self._flush_if_due()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -97,6 +110,15 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
     def on_predict_end(self, logs: Any = None) -> None:
         """Gather the entries of a prediction."""
         self._gather()
+
+    def _note_first_step(self, logs: Any) -> None:
+        for value in (logs or {}).values():
+            with suppress(TypeError, ValueError):
+                float(value)  # the step may still be running
+        assert self._step_start is not None
+        (start, tuned_before), self._step_start = self._step_start, None
+        tuning_seconds = registry.stats()["tuning_seconds"] - tuned_before
+        first_step.note(self._tuned, FirstStep(time.monotonic() - start, tuning_seconds))
 
     def _load(self, again: bool = False) -> None:
         if self._flusher is not None and (again or not self._loaded):

@@ -33,6 +33,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "inspect": ("keras_tunedconv.cli.inspect", "inspect", "List the tuning entries of a file."),
     "merge": ("keras_tunedconv.cli.exchange", "merge", "Merge the tuning entries of files into a database."),
     "prune": ("keras_tunedconv.cli.exchange", "prune", "Drop entries of environments from a database."),
+    "report": (
+        "keras_tunedconv.cli.report",
+        "report",
+        "Report what tuning brought, as table, page or picture.",
+    ),
     "tune": ("keras_tunedconv.cli.tune", "tune", "Measure a model's convolutions without data."),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from keras_tunedconv.core import first_step
 from keras_tunedconv.core.errors import check
 from keras_tunedconv.core.library import ffi, lib
 from keras_tunedconv.core.record import Record
@@ -19,6 +20,7 @@ class Stats(TypedDict):
     fallbacks: int
     tuning_seconds: float
     plan_seconds: float
+    first_step_seconds: float
 
 
 def collect(since: int = 0) -> tuple[list[Record], int]:
@@ -56,6 +58,7 @@ def put(record: Record) -> None:
 
 def clear() -> None:
     """Forget plans, records, statistics and pending warnings. No convolution may be running."""
+    first_step.forget()
     if lib is not None:
         lib.tc_registry_clear()
 
@@ -67,12 +70,22 @@ def stats() -> Stats:
         A dict of `measured` (keys whose algorithms were timed here), `hits` (keys that ran a stored
         choice), `copied` (keys that ran the choice of another batch or image size), `defaults` (keys that
         ran the library's default unmeasured), `fallbacks` (keys that ran Keras's own convolution or the
-        core's plain loops), `tuning_seconds` (wall time spent measuring) and `plan_seconds` (the part of it
-        spent building plans).
+        core's plain loops), `tuning_seconds` (wall time spent measuring), `plan_seconds` (the part of it
+        spent building plans) and `first_step_seconds` (wall time of the first step of the last model that a
+        `TuningCallback` saw trained; 0 where none did).
     """
+    step = first_step.last()
+    step_seconds = 0.0 if step is None else step.seconds
     if lib is None:
         return Stats(
-            measured=0, hits=0, copied=0, defaults=0, fallbacks=0, tuning_seconds=0.0, plan_seconds=0.0
+            measured=0,
+            hits=0,
+            copied=0,
+            defaults=0,
+            fallbacks=0,
+            tuning_seconds=0.0,
+            plan_seconds=0.0,
+            first_step_seconds=step_seconds,
         )
     c = ffi.new("tc_stats *")
     lib.tc_get_stats(c)
@@ -84,4 +97,5 @@ def stats() -> Stats:
         fallbacks=c.fallbacks,
         tuning_seconds=c.tuning_seconds,
         plan_seconds=c.plan_seconds,
+        first_step_seconds=step_seconds,
     )

@@ -14,12 +14,13 @@ from keras_tunedconv.core.record import Record
 # Headings of `cells`, and those of numbers.
 HEADINGS = ("algorithm", "time", "default", "gain", "from", "convolution")
 NUMERIC = frozenset(("time", "default", "gain"))
-_PIPE_WIDTH = 200
+# Wider than any line: what goes into a pipe or a file has no edge that tables must fit into.
+PIPE_WIDTH = 10_000
 
 
 def stdout_console() -> Console:
-    """Standard output; where it is no terminal, wide, since a file has no edge that tables must fit into."""
-    return Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
+    """Standard output; where it is no terminal, as wide as lines are."""
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
 
 
 def format_seconds(seconds: float) -> str:

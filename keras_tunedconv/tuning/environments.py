@@ -35,3 +35,11 @@ def _of_device(device: str) -> frozenset[str]:
         except TunedConvError:
             break
     return frozenset(texts)
+
+
+def hard_part(environment: str) -> str:
+    """What two environments must have in common for one to use what is stored of the other.
+
+    The soft fields, whose names begin with `~` and which stand last, are those that may differ.
+    """
+    return environment.partition(";~")[0]

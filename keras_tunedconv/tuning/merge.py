@@ -25,6 +25,8 @@ _RANK = {
 }
 _CLOCK_TOLERANCE = 86_400
 _VERSION = re.compile(r"(?:^|(?<=;))version=([0-9]{1,9}(?:\.[0-9]{1,9}){0,7})(?=;|$)")
+# Stands among the soft fields, after the first `~`.
+_PATCH = re.compile(r"(?:^|;~)patch=([0-9]{1,9})(?=;|$)")
 
 
 def identity(record: Record) -> Identity:
@@ -136,12 +138,16 @@ def _quality(record: Record) -> tuple[float, ...]:
 
 
 def _library(environment: str) -> tuple[str, tuple[int, ...]]:
-    """The rest of an environment's text, and its library's version as numbers; empty where it names none."""
+    """The device in an environment's text, and its library's version; empty where it names none."""
     found = _VERSION.search(environment)
     if found is None:
         return environment, ()
-    numbers = tuple(int(number) for number in found[1].split("."))
-    return environment[: found.start()] + environment[found.end() :], numbers
+    numbers = [int(number) for number in found[1].split(".")]
+    hard, _, soft = environment.partition(";~")
+    patch = _PATCH.search(soft)
+    if patch is not None:
+        numbers.append(int(patch[1]))
+    return _VERSION.sub("", hard), tuple(numbers)
 
 
 def _moment(record: Record) -> int:

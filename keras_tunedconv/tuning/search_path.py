@@ -19,6 +19,7 @@ from keras_tunedconv.core import engines
 from keras_tunedconv.core.errors import TunedConvError, TuningWarning
 from keras_tunedconv.core.record import Provenance, Record
 from keras_tunedconv.tuning import database
+from keras_tunedconv.tuning.environments import hard_part
 from keras_tunedconv.tuning.intake import offer_all
 
 FOLDERS_VARIABLE = "KERAS_TUNEDCONV_DATABASES"
@@ -114,10 +115,10 @@ def _of_environment(records: Sequence[Record], device: str) -> Iterator[Record]:
         start = f"engine={engines.ENGINES[device]};"
         return (record for record in records if record.environment.startswith(start))
     try:
-        here = engines.environment(device)
+        here = hard_part(engines.environment(device))
     except TunedConvError:
         return iter(())
-    return (record for record in records if record.environment == here)
+    return (record for record in records if hard_part(record.environment) == here)
 
 
 def _warn(text: str) -> None:

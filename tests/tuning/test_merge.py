@@ -1,6 +1,7 @@
 """Who wins when two records say something about the same thing."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from tuning_data import ELSEWHERE, make_record
@@ -78,6 +79,14 @@ def test_a_newer_library_stands_above_an_older_one_whatever_the_times(newer, old
     new = of_version(newer, time_seconds=2.0, created=NOW - 50)
     old = of_version(older, time_seconds=1.0, created=NOW - 60)
     assert identity(new) != identity(old)
+    assert outdates(new, old)
+    assert not outdates(old, new)
+
+
+def test_of_patch_levels_the_higher_stands_above_whatever_else_is_soft():
+    new = of_version("9.19", created=NOW - 50)
+    old = replace(new, environment=f"{new.environment};~driver=580.1;~patch=3", created=NOW - 40)
+    new = replace(new, environment=f"{new.environment};~driver=570.9;~patch=10")
     assert outdates(new, old)
     assert not outdates(old, new)
 

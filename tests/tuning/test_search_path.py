@@ -113,6 +113,15 @@ def test_other_environments_stay_out(folders, record):
     assert len(search_path._of_device(make_records(3, environment=ELSEWHERE), "cuda", "shipped")) == 3
 
 
+def test_another_patch_level_of_the_library_is_taken_in(folders, record):
+    other = replace(record, environment=f"{record.environment.partition(';~')[0]};~patch=99")
+    database.merge_into(folders["shipped"] / "one.h5", [other])
+    search_path.offer("cpu")
+    run_convolution()
+    stats = registry.stats()
+    assert (stats["copied"], stats["measured"], stats["hits"]) == (1, 0, 0)  # to be measured again once
+
+
 def test_several_places_and_single_files_can_be_named(folders, tmp_path, record, monkeypatch):
     other = tmp_path / "other.db"
     database.merge_into(other, [record])
