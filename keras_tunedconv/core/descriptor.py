@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, cast
 
 from keras_tunedconv.core.errors import check
@@ -73,16 +72,20 @@ class ConvDescriptor:
         """Number of spatial axes, 1 to 3."""
         return len(self.stride)
 
-    @cached_property
+    @property
     def key(self) -> str:
         """The canonical text, one line.
 
         Raises:
             InvalidArgumentError: the fields contradict each other; the message names the one at fault.
         """
-        buffer = ffi.new("char[]", lib.TC_KEY_SIZE)
-        check(lib.tc_key_format(self.to_c(), buffer, lib.TC_KEY_SIZE))
-        return text(buffer)
+        # functools.cached_property has a lock in Python 3.11, which a forked child may find held for ever.
+        known: str | None = self.__dict__.get("_key")
+        if known is None:
+            buffer = ffi.new("char[]", lib.TC_KEY_SIZE)
+            check(lib.tc_key_format(self.to_c(), buffer, lib.TC_KEY_SIZE))
+            known = self.__dict__["_key"] = text(buffer)
+        return known
 
     @classmethod
     def from_key(cls, key: str) -> ConvDescriptor:

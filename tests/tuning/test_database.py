@@ -4,18 +4,23 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import filelock
 import h5py
+import hostile
 import pytest
 from tuning_data import ELSEWHERE, content, make_record, make_records
 
-from keras_tunedconv.core.errors import TunedConvError
+from keras_tunedconv.core import registry
+from keras_tunedconv.core.errors import TunedConvError, TuningWarning
 from keras_tunedconv.tuning import database, schema
 from keras_tunedconv.tuning.database import DatabaseBusyError, DatabaseError, merge_into, read
+from keras_tunedconv.tuning.flusher import Flusher
 from keras_tunedconv.tuning.merge import identity
 
 
@@ -187,6 +192,34 @@ def test_every_error_is_one_of_the_package():
     assert issubclass(DatabaseError, TunedConvError)
 
 
+@pytest.mark.parametrize("kind", hostile.KINDS, ids=lambda kind: kind.__name__)
+def test_hostile_contents_are_one_warning_and_nothing_else(kind, path, monkeypatch):
+    records = make_records(3)
+    merge_into(path, records)
+    with h5py.File(path, "r+") as opened:
+        kind(opened, database.GROUP)
+    before = path.read_bytes()
+    registry.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Flusher(path).load()
+    told = [str(w.message) for w in caught if issubclass(w.category, TuningWarning)]
+    assert len(told) == 1
+    assert str(path) in told[0]
+    assert registry.collect()[0] == []
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("link", [h5py.SoftLink("/elsewhere"), h5py.ExternalLink("secret", "/"), None])
+def test_a_link_for_the_group_is_refused(link, path):
+    merge_into(path, make_records(3))
+    with h5py.File(path, "r+") as opened:
+        opened.move("tuning", "elsewhere")
+        opened["tuning"] = opened["/"] if link is None else link
+    with pytest.raises(DatabaseError, match="cannot be read as a tuning database"):
+        read(path)
+
+
 def test_a_malformed_record_is_not_written(path):
     with pytest.raises(ValueError, match="cannot be stored"):
         merge_into(path, [make_record(algorithm="")])
@@ -247,12 +280,67 @@ def write_at_once(path, writers, count, parts):
 
 
 def test_writers_at_once_lose_nothing(path):
-    write_at_once(path, writers=4, count=30, parts=5)
+    write_at_once(path, writers=8, count=25, parts=5)
 
 
 @pytest.mark.slow
 def test_eight_writers_with_five_hundred_entries_each(path):
+    begin = time.monotonic()
     write_at_once(path, writers=8, count=500, parts=10)
+    print(f"\n8 writers x 500 entries in {time.monotonic() - begin:.1f} s, starting Python included")
+
+
+# Fresh interpreters that share nothing but the file, as jobs of a cluster do.
+SPAWN_WRITER = """
+import sys
+from tuning_data import make_records
+from keras_tunedconv.core import registry
+from keras_tunedconv.tuning.flusher import Flusher
+
+path, writer = sys.argv[1:]
+flusher = Flusher(path)
+flusher.load()
+for record in make_records(20, environment=f"engine=test;writer={writer}"):
+    registry.put(record)
+    flusher.flush()
+"""
+
+
+def test_fresh_interpreters_at_once_lose_nothing(path):
+    writers = [start(SPAWN_WRITER, path, writer) for writer in range(3)]
+    for writer in writers:
+        with writer:
+            assert writer.wait(timeout=250) == 0
+    assert len(read(path).records) == 3 * 20
+
+
+def test_a_fork_in_the_middle_of_flushes_leaves_both_working(path):
+    flusher, stop = Flusher(path), threading.Event()
+
+    def flush():
+        while not stop.is_set():
+            for record in make_records(6, created=int(time.time())):
+                registry.put(record)
+            flusher.flush()
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    try:
+        for child in range(5):
+            process = os.fork()
+            if process == 0:
+                registry.put(make_record(environment=f"engine=test;child={child}"))
+                Flusher(path).flush()
+                os._exit(0)
+            deadline = time.monotonic() + 60
+            while os.waitpid(process, os.WNOHANG) == (0, 0):
+                assert time.monotonic() < deadline, "the child hangs"
+                time.sleep(0.01)
+    finally:
+        stop.set()
+        thread.join()
+    flusher.flush()
+    assert len(read(path).records) == 6 + 5
 
 
 # Children write without end and are killed at a random moment; after each the file is looked at.
