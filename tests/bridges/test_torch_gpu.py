@@ -46,7 +46,8 @@ def tensors(name, dtype="float32"):
 def tuned(case):
     def function(x, w):
         y = convolution(x, w, **case.arguments, groups=case.groups)
-        assert y is not None
+        if y is None:  # no assert: torch cannot compile what pytest makes of one
+            raise RuntimeError(f"Keras's own convolution would run for {case}")
         return y
 
     return function
