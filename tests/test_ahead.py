@@ -227,7 +227,10 @@ def test_an_interrupted_command_saves_what_there_is(tmp_path, monkeypatch):
     [
         (["m.keras"], "Missing option '--batch-size'"),
         (["m.keras", "--batch-size", "0"], "0 is not in the range"),
-        (["m.keras", "--batch-size", "2", "--budget", "nan"], "budget must be a finite number"),
+        *(
+            (["m.keras", "--batch-size", "2", "--budget", bad], "budget must be a finite number")
+            for bad in ("nan", "0", "-1")
+        ),
         (["m.keras", "--batch-size", "2", "--output", "m.h5"], r"must be named \*.keras"),
         (["missing.keras", "--batch-size", "2"], "does not exist"),
         (["broken.keras", "--batch-size", "2"], "cannot be loaded"),

@@ -12,9 +12,10 @@ import pytest
 from keras_tunedconv import TunedConv2D, fill
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.config import config
-from keras_tunedconv.core.descriptor import ConvDescriptor
+from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor
 from keras_tunedconv.core.library import lib
 from keras_tunedconv.core.record import Provenance
+from keras_tunedconv.eager import EagerConvolution
 
 pytestmark = [
     pytest.mark.skipif(lib is None, reason="needs the compiled core"),
@@ -148,3 +149,25 @@ def test_fill_copies_to_the_listed_sizes():
     for bad in ([0], [2.0], ["4"]):
         with pytest.raises(ValueError, match="integers of at least 1"):
             fill(model, bad)
+
+
+def test_forty_image_sizes_measure_no_more_keys_than_a_few_sizes_have():
+    """40 batches of 40 sizes, then the same again: few keys whatever comes, none in the second pass."""
+    filters = next(_filters)
+    arguments = {
+        "strides": (1, 1),
+        "padding": "same",
+        "data_format": "channels_last",
+        "dilation_rate": (1, 1),
+    }
+    measured = []
+    for _ in range(2):
+        for size in range(6, 46):
+            x_shape, kernel_shape = (1, size, size, 2), (3, 3, 2, filters)
+            one = EagerConvolution(x_shape, kernel_shape, "float32", **arguments)
+            assert all(one.run(direction) for direction in DIRECTIONS)
+        measured.append(registry.stats()["measured"])
+    assert measured == [config.maximum_sizes * len(DIRECTIONS)] * 2
+    sizes = {ConvDescriptor.from_key(r.key).x_dims[2] for r in registry.collect()[0]}
+    assert sizes == set(range(6, 46))
+    assert registry.stats()["copied"] == (40 - config.maximum_sizes) * len(DIRECTIONS)

@@ -56,17 +56,22 @@ COMMANDS: dict[str, dict[str, list[str]]] = {
         "conv": ["conv", "baselines", "--mode", "graph"],
         "conv_xla": ["conv", "baselines", "--mode", "xla"],
         "overhead": ["overhead"],
+        "sizes": ["sizes"],
         "model_graph": [*_MODEL, "--backend-mode", "graph"],
         "model_xla": [*_MODEL, "--backend-mode", "xla"],
+        "warm_up": ["warm-up", "resnet50", "--batch", "8", "--batch", "16", "--budget", "60"],
+        "inspect": ["inspect", "--entries", "10000"],
     },
     "jax": {
         "conv": ["conv", "baselines", "--mode", "xla"],
         "overhead": ["overhead"],
+        "sizes": ["sizes"],
         "model_auto": _MODEL,
     },
     "torch": {
         "conv": ["conv", "baselines", "--mode", "eager"],
         "overhead": ["overhead"],
+        "sizes": ["sizes"],
         "model_auto": _MODEL,
     },
 }
@@ -170,6 +175,15 @@ def _tensorflow(reports: Mapping[str, Any]) -> list[Figure]:
             1.1,
             f"{command_line('tensorflow', 'model_graph')} (and xla)",
         ),
+        *_sizes("tensorflow", reports["sizes"]),
+        _warm_up(reports["warm_up"]),
+        _at_most(
+            f"`inspect` of a file with {reports['inspect']['entries']:,} entries",
+            reports["inspect"]["seconds"],
+            1.0,
+            command_line("tensorflow", "inspect"),
+            " s",
+        ),
     ]
 
 
@@ -189,6 +203,7 @@ def _jax(reports: Mapping[str, Any]) -> list[Figure]:
             _NOISE,
             command_line("jax", "overhead"),
         ),
+        *_sizes("jax", reports["sizes"]),
         _model_step("jax", reports, 2.5),
         *_memory(reports["model_auto"], command_line("jax", "model_auto")),
     ]
@@ -197,6 +212,7 @@ def _jax(reports: Mapping[str, Any]) -> list[Figure]:
 def _torch(reports: Mapping[str, Any]) -> list[Figure]:
     return [
         *_overhead("torch", reports["overhead"], call_us=30.0),
+        *_sizes("torch", reports["sizes"]),
         _model_step("torch", reports, 1.0),
         *_memory(reports["model_auto"], command_line("torch", "model_auto")),
     ]
@@ -262,6 +278,30 @@ def _overhead(backend: str, report: Mapping[str, Any], *, call_us: float) -> lis
         _at_most("Keys measured with a tuned file", tuning["keys_measured_with_file"], 0.0, command),
         _at_most("ResNet50's tuning in its file", tuning["file_bytes_added"] / 1024, 128.0, command, " KiB"),
     ]
+
+
+def _sizes(backend: str, report: Mapping[str, Any]) -> list[Figure]:
+    name = f"{backend}: 40 batches of 40 image sizes, tuned / stock"
+    command = command_line(backend, "sizes")
+    return [
+        _at_most(f"{name}, first pass", report["first_pass_ratio"], 1.3, command),
+        _at_most(f"{name}, second pass", report["second_pass_ratio"], 1.0, command),
+    ]
+
+
+def _warm_up(report: Mapping[str, Any]) -> Figure:
+    """Within the budget and a tenth; less than nine tenths only where nothing was left to measure."""
+    budget, seconds = report["budget_seconds"], report["seconds"]
+    passed = seconds <= 1.1 * budget and (seconds >= 0.9 * budget or report["left"] == 0)
+    measured = f"{seconds:.1f} s, {report['measured']} keys measured, {report['left']} left"
+    batches = " and ".join(map(str, report["batches"]))
+    return Figure(
+        f"Warm-up of ResNet50, batches {batches}, with a budget of {budget:g} s",
+        f"{budget:g} s ± 10 %, or all measured earlier",
+        measured,
+        passed,
+        command_line("tensorflow", "warm_up"),
+    )
 
 
 def _memory(report: Mapping[str, Any], command: str) -> list[Figure]:

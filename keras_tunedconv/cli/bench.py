@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_tunedconv.bench import machine, problem
+from keras_tunedconv.cli import bench_practice
+from keras_tunedconv.cli.bench_output import MODEL_NAMES, json_option, write_json
+from keras_tunedconv.cli.parameters import Budget
 from keras_tunedconv.core.descriptor import DIRECTIONS, SUPPORTED_DTYPES
 from keras_tunedconv.core.engines import ENGINES
 from keras_tunedconv.core.errors import TunedConvError
@@ -21,14 +24,10 @@ if TYPE_CHECKING:
     from keras_tunedconv.bench.model import JobResult
     from keras_tunedconv.prediction.evaluation import Evaluation
 
-_MODEL_NAMES = ("resnet50", "resnext50", "mobilenet_v3", "convnext_tiny", "efficientnet_b0", "unet")
 _PARTS = ("import", "lookup", "call", "tuning", "cache")
-_json_option = click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False), help="Write results here."
-)
 _seconds_option = click.option(
     "--seconds",
-    type=click.FloatRange(min=0.0),
+    type=Budget(zero_too=True),
     default=3.0,
     show_default=True,
     help="Timed rounds of each case.",
@@ -45,10 +44,8 @@ def bench() -> None:
     os.environ[search_path.SWITCH_VARIABLE] = "0"
 
 
-def _write_json(file: str | None, report: Any) -> None:
-    if file is not None:
-        content = {"machine": machine.describe(), **report}
-        Path(file).write_text(json.dumps(content, indent=2) + "\n")
+for _command in (bench_practice.sizes, bench_practice.warm_up, bench_practice.inspect):
+    bench.add_command(_command)
 
 
 @bench.command("list")
@@ -72,7 +69,7 @@ def list_problems(sets: Sequence[str]) -> None:
     "--dtype", type=click.Choice(sorted(SUPPORTED_DTYPES)), help="Dtype in place of the one written."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.0), default=480.0, show_default=True, help="Ends after this."
+    "--seconds", type=Budget(zero_too=True), default=480.0, show_default=True, help="Ends after this."
 )
 def record(
     database: Path,
@@ -101,7 +98,7 @@ def record(
 
 @bench.command("cost-model")
 @click.argument("databases", nargs=-1, required=True, metavar="DATABASE...", type=click.Path(path_type=Path))
-@_json_option
+@json_option
 def cost_model(databases: Sequence[Path], json_file: str | None) -> None:
     """Evaluate the cost model on the recorded candidates of DATABASE (see `bench record`).
 
@@ -123,7 +120,7 @@ def cost_model(databases: Sequence[Path], json_file: str | None) -> None:
         )
     for each in found:
         _print_evaluation(each)
-    _write_json(json_file, {"evaluations": [asdict(each) for each in found]})
+    write_json(json_file, {"evaluations": [asdict(each) for each in found]})
 
 
 def _print_evaluation(evaluation: Evaluation) -> None:
@@ -164,7 +161,7 @@ def _print_evaluation(evaluation: Evaluation) -> None:
     "--dtype", type=click.Choice(sorted(SUPPORTED_DTYPES)), help="Dtype in place of the one written."
 )
 @_seconds_option
-@_json_option
+@json_option
 def conv(
     problems: Sequence[str],
     directions: Sequence[Any],
@@ -199,7 +196,7 @@ def conv(
     except (ValueError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error
     _print_conv(results, report["geometric_means"])
-    _write_json(json_file, report)
+    write_json(json_file, report)
 
 
 def _default_modes() -> Sequence[str]:
@@ -226,7 +223,7 @@ def _print_conv(results: list[ConvResult], means: dict[str, float]) -> None:
 
 
 @bench.command()
-@click.argument("name", metavar="MODEL", type=click.Choice(_MODEL_NAMES))
+@click.argument("name", metavar="MODEL", type=click.Choice(MODEL_NAMES))
 @click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option(
     "--size", type=click.IntRange(min=32), default=224, show_default=True, help="Image height and width."
@@ -246,7 +243,7 @@ def _print_conv(results: list[ConvResult], means: dict[str, float]) -> None:
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Processes a variant."
 )
-@_json_option
+@json_option
 def model(
     name: str,
     batch: int,
@@ -273,7 +270,7 @@ def model(
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
     _print_model(report)
-    _write_json(json_file, report)
+    write_json(json_file, report)
 
 
 def _print_model(report: Any) -> None:
@@ -305,10 +302,10 @@ def _print_model(report: Any) -> None:
     multiple=True,
     help="Default: all; cache under JAX only.",
 )
-@click.option("--model", "model_name", type=click.Choice(_MODEL_NAMES), default="resnet50", show_default=True)
+@click.option("--model", "model_name", type=click.Choice(MODEL_NAMES), default="resnet50", show_default=True)
 @click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
-@_json_option
+@json_option
 def overhead(parts: Sequence[str], model_name: str, batch: int, rounds: int, json_file: str | None) -> None:
     """What tuning costs: import, look-up, a call beyond the engine's run, a model's tuning and its file."""
     import keras
@@ -333,7 +330,7 @@ def overhead(parts: Sequence[str], model_name: str, batch: int, rounds: int, jso
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
     click.echo(json.dumps(report, indent=2))
-    _write_json(json_file, report)
+    write_json(json_file, report)
 
 
 @bench.command()
@@ -345,7 +342,7 @@ def overhead(parts: Sequence[str], model_name: str, batch: int, rounds: int, jso
     help="Default: all that are installed.",
 )
 @_seconds_option
-@_json_option
+@json_option
 def figures(backends: Sequence[str], seconds: float, json_file: str | None) -> None:
     """Run everything the README's table of figures needs, and print the table with pass or fail.
 
@@ -364,4 +361,4 @@ def figures(backends: Sequence[str], seconds: float, json_file: str | None) -> N
         raise click.ClickException(str(error)) from error
     table = runner.judge(reports)
     click.echo(runner.markdown(table))
-    _write_json(json_file, {"figures": [figure.__dict__ for figure in table], "reports": reports})
+    write_json(json_file, {"figures": [figure.__dict__ for figure in table], "reports": reports})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from keras_tunedconv.cli import candidates
 from keras_tunedconv.cli.files import UnreadableFile, check_there, read_searches
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
-from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, stdout_console
+from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, plain_table, stdout_console
 
 _NOT_STORED = "sequence"
+_MOST_WITH_BORDERS = 500
 
 
 @click.command()
@@ -68,31 +70,36 @@ def _fields(record: Record) -> dict[str, Any]:
 
 
 def _print(found: list[Found]) -> None:
-    console = stdout_console()
     records = [(part.name or part.place, record) for part in found for record in part.decoded.records]
     environments: dict[str, int] = {}
     for _, record in records:
         environments.setdefault(record.environment, len(environments) + 1)
     if records:
-        console.print(_table(records, environments))
+        _print_table(
+            [
+                (place, str(environments[record.environment]), record.direction, *cells(record))
+                for place, record in records
+            ]
+        )
     for environment, number in environments.items():
-        console.print(Text(f"env {number}: {environment}"))
+        click.echo(f"env {number}: {environment}")
     for part in found:
         place = part.place or "the database"
         if part.problem:
-            console.print(Text(f"{place}: entries cannot be read: {part.problem}"))
+            click.echo(f"{place}: entries cannot be read: {part.problem}")
         elif part.decoded.malformed:
-            console.print(
-                Text(f"{place}: {part.decoded.malformed} malformed entries: {part.decoded.problem}")
-            )
-    console.print(f"{len(records)} entries of {len(environments)} environments")
+            click.echo(f"{place}: {part.decoded.malformed} malformed entries: {part.decoded.problem}")
+    click.echo(f"{len(records)} entries of {len(environments)} environments")
 
 
-def _table(records: list[tuple[str, Record]], environments: dict[str, int]) -> Table:
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    headings = ("layer", "env", "direction", *HEADINGS)
+    if not sys.stdout.isatty() or len(rows) > _MOST_WITH_BORDERS:
+        click.echo(plain_table(headings, rows))
+        return
     table = Table()
-    for name in ("layer", "env", "direction", *HEADINGS):
+    for name in headings:
         table.add_column(name, justify="right" if name in NUMERIC else "left", overflow="fold")
-    for place, record in records:
-        number = str(environments[record.environment])
-        table.add_row(*map(Text, (place, number, record.direction, *cells(record))))
-    return table
+    for row in rows:
+        table.add_row(*map(Text, row))
+    stdout_console().print(table)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from keras_tunedconv.cli.files import check_there
+from keras_tunedconv.cli.parameters import Budget
 
 # As in core.descriptor, which is not imported for the sake of a fast `--help`.
 _DIRECTIONS = ("forward", "backward_data", "backward_filter")
@@ -24,7 +25,7 @@ _INTERRUPTED = 130
     "--direction", "directions", type=click.Choice(_DIRECTIONS), multiple=True,
     help="Direction; give the option once for each. All by default; for inference only forward.",
 )  # fmt: skip
-@click.option("--budget", type=float, help="Seconds for everything together.")
+@click.option("--budget", type=Budget(), help="Seconds for everything together.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path),
     help="The .keras file to write; MODEL itself by default.",

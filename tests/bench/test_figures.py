@@ -45,6 +45,14 @@ def model(backend, stock, tuned):
     }
 
 
+def sizes(first=1.2, second=0.9):
+    return {"first_pass_ratio": first, "second_pass_ratio": second}
+
+
+def warm_up(seconds, left=5):
+    return {"batches": [8, 16], "budget_seconds": 60.0, "seconds": seconds, "measured": 40, "left": left}
+
+
 @pytest.fixture
 def reports():
     dense = {"stock": 10.0, "tuned": 10.0, "engine": 9.5}
@@ -58,9 +66,22 @@ def reports():
             "overhead": overhead(),
             "model_graph": model("tensorflow", 1.2, 1.0),
             "model_xla": model("tensorflow", 1.5, 1.1),
+            "sizes": sizes(),
+            "warm_up": warm_up(65.0),
+            "inspect": {"entries": 10_000, "seconds": 0.8},
         },
-        "jax": {"conv": conv(*rows, *backward), "overhead": overhead(), "model_auto": model("jax", 3.0, 1.0)},
-        "torch": {"conv": conv(*rows), "overhead": overhead(), "model_auto": model("torch", 1.0, 1.0)},
+        "jax": {
+            "conv": conv(*rows, *backward),
+            "overhead": overhead(),
+            "model_auto": model("jax", 3.0, 1.0),
+            "sizes": sizes(),
+        },
+        "torch": {
+            "conv": conv(*rows),
+            "overhead": overhead(),
+            "model_auto": model("torch", 1.0, 1.0),
+            "sizes": sizes(),
+        },
     }
 
 
@@ -108,6 +129,11 @@ def test_every_bar_names_a_command_that_exists(reports):
             "warm compilation cache",
         ),
         (lambda r: r["jax"].update(model_auto=model("jax", 2.0, 1.0)), "jax ResNet50"),
+        (lambda r: r["torch"].update(sizes=sizes(first=1.4)), "first pass"),
+        (lambda r: r["jax"].update(sizes=sizes(second=1.1)), "second pass"),
+        (lambda r: r["tensorflow"].update(warm_up=warm_up(67.0)), "Warm-up"),
+        (lambda r: r["tensorflow"].update(warm_up=warm_up(50.0)), "Warm-up"),
+        (lambda r: r["tensorflow"]["inspect"].update(seconds=1.2), "`inspect`"),
         (lambda r: r["torch"].update(model_auto=model("torch", 0.9, 1.0)), "torch ResNet50"),
     ],
 )
@@ -116,3 +142,8 @@ def test_a_missed_bar_is_told(reports, change, name):
     assert len(failed(reports)) == 1
     assert name in failed(reports)[0]
     assert "**no**" in figures.markdown(figures.judge(reports))
+
+
+def test_a_warm_up_that_measured_all_may_end_early(reports):
+    reports["tensorflow"]["warm_up"] = warm_up(30.0, left=0)
+    assert failed(reports) == []

@@ -95,3 +95,11 @@ def test_overhead(tmp_path):
     assert report["tuning"]["keys_measured_with_file"] == 0
     assert report["tuning"]["file_bytes_added"] > 0
     assert report["lookup_seconds"] > 0
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf", "soon"])
+@pytest.mark.parametrize("command", [["conv", SMALL], ["record", "out.h5", SMALL], ["figures"]])
+def test_seconds_that_are_none_are_refused(command, seconds):
+    result = run(*command, "--seconds", seconds)
+    assert result.exit_code == 2
+    assert "budget must be a finite number of seconds of at least 0" in result.output

@@ -107,3 +107,11 @@ def test_environment_variables():
     failed = run(code, KERAS_TUNEDCONV_TUNE="perhaps")
     assert failed.returncode != 0
     assert "KERAS_TUNEDCONV_TUNE must be 0 or 1" in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["KEY_BUDGET", "PROCESS_BUDGET"])
+@pytest.mark.parametrize("budget", ["0", "-1", "nan"])
+def test_budgets_in_the_environment_are_refused_as_elsewhere(name, budget):
+    failed = run("import keras_tunedconv.core.config", **{f"KERAS_TUNEDCONV_{name}": budget})
+    assert failed.returncode != 0
+    assert f"{name.lower()}_seconds must be above 0" in failed.stderr

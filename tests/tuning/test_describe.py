@@ -41,3 +41,9 @@ def test_what_is_no_key_is_shown_as_it_is(monkeypatch):
     monkeypatch.setattr(describe, "lib", None)
     key = make_keys((2, 9, 9, 4), (3, 3, 4, 6))[0]
     assert format_problem(key) == key.partition("|")[2]
+
+
+def test_a_plain_table_is_aligned_and_as_wide_as_its_cells():
+    made = describe.plain_table(("layer", "time"), [("conv", "1 ms"), ("a longer name", "12.5 ms")])
+    assert made.splitlines() == ["layer             time", "conv              1 ms", "a longer name  12.5 ms"]
+    assert describe.plain_table(("layer", "time"), []) == "layer  time"
