@@ -183,6 +183,29 @@ tc_status tc_engine_describe(const char *name, char *text, size_t size)
     return engine->ops->describe(engine->state, text, size);
 }
 
+tc_status tc_engine_environment(const char *name, int32_t ordinal, char *text, size_t size)
+{
+    tc_acquire(TC_LOCK_ENGINES);
+    tc_engine *engine = name ? find_open(name) : NULL;
+    tc_release(TC_LOCK_ENGINES);
+    if (!engine)
+        return tc_fail(TC_NOT_FOUND, "no engine named '%.64s' is open", name ? name : "");
+    return engine->ops->environment(engine->state, ordinal, text, size);
+}
+
+tc_status tc_engine_names(char *text, size_t size)
+{
+    if (!text || size == 0)
+        return tc_fail(TC_INVALID_ARGUMENT, "expected a place for the names, got NULL");
+    size_t used = 0;
+    text[0] = '\0';
+    tc_acquire(TC_LOCK_ENGINES);
+    for (size_t i = 0; i < opened_count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? "\n" : "", opened[i]->ops->name);
+    tc_release(TC_LOCK_ENGINES);
+    return used < size ? TC_OK : tc_fail(TC_INVALID_ARGUMENT, "the engines' names need more than %zu bytes", size);
+}
+
 /* ---- asking --------------------------------------------------------------------------------------- */
 
 size_t tc_engines_of(int32_t device_kind, const tc_engine *found[TC_MAX_ENGINES])

@@ -211,6 +211,10 @@ int32_t tc_engine_is_open(const char *name);
 tc_status tc_engine_close(const char *name);
 /* The library's version and the file it was loaded from, one line. */
 tc_status tc_engine_describe(const char *name, char *text, size_t size);
+/* Names of the open engines in the order they are asked, one a line. */
+tc_status tc_engine_names(char *text, size_t size);
+tc_status tc_engine_environment(const char *name, int32_t ordinal, char *text, size_t size);
+/* That of the engine which is asked first for a device. */
 tc_status tc_environment(int32_t device_kind, int32_t ordinal, char *text, size_t size);
 /*
  * Whether an open engine has an algorithm for it that is not a mere last resort; cheap after the first time.

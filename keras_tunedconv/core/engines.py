@@ -105,7 +105,41 @@ def open_engine(name: str, paths: list[Path] | None = None) -> None:
     """Open a built-in engine by name (`"onednn"`, `"cudnn"`, `"reference"`) with files to try in order."""
     encoded = [ffi.new("char[]", str(path).encode()) for path in paths or []]
     check(lib.tc_engine_open(name.encode(), ffi.new("char *[]", [*encoded, ffi.NULL])))
-    _environment.cache_clear()
+    environment_of.cache_clear()
+
+
+def load_engine(path: str | os.PathLike[str]) -> str:
+    """Open an engine of somebody else's from a shared library; see `keras-tunedconv docs engines`.
+
+    Of several engines of a device the one opened first serves what it can do, so this comes before anything
+    has run.
+
+    Args:
+        path: The library, which exports `tunedconv_engine_entry`.
+
+    Returns:
+        The engine's name.
+
+    Raises:
+        UnavailableError: there is no compiled core, or the library cannot be loaded.
+        InvalidArgumentError: it is no engine for this core, or one of its name is open.
+    """
+    if lib is None:
+        raise UnavailableError(unavailable_reason())
+    with _lock:
+        before = opened()
+        check(lib.tc_engine_load(os.fsencode(Path(path).absolute())))
+        environment_of.cache_clear()
+        return next(name for name in opened() if name not in before)
+
+
+def opened() -> list[str]:
+    """Names of the open engines, in the order they are asked."""
+    if lib is None:
+        return []
+    buffer = ffi.new("char[]", lib.TC_MESSAGE_SIZE)
+    check(lib.tc_engine_names(buffer, lib.TC_MESSAGE_SIZE))
+    return text(buffer).splitlines()
 
 
 def describe(name: str) -> str:
@@ -123,13 +157,14 @@ def device_kind(device: str) -> int:
 def environment(device: str = "cpu", ordinal: int = 0) -> str:
     """Canonical text of a device and the library that serves it, the second half of every key."""
     ensure_open(device)
-    return _environment(device, ordinal)
+    return environment_of(ENGINES[device], ordinal)
 
 
-@lru_cache(maxsize=64)
-def _environment(device: str, ordinal: int) -> str:
+@lru_cache(maxsize=256)
+def environment_of(engine: str, ordinal: int = 0) -> str:
+    """The same of an open engine by name."""
     buffer = ffi.new("char[]", lib.TC_ENVIRONMENT_SIZE)
-    check(lib.tc_environment(device_kind(device), ordinal, buffer, lib.TC_ENVIRONMENT_SIZE))
+    check(lib.tc_engine_environment(engine.encode(), ordinal, buffer, lib.TC_ENVIRONMENT_SIZE))
     return text(buffer)
 
 

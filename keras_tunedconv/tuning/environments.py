@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from keras_tunedconv.core import engines
 from keras_tunedconv.core.errors import TunedConvError
-from keras_tunedconv.core.library import lib
 
 _MOST_DEVICES = 64
 
@@ -14,7 +13,7 @@ def current() -> frozenset[str]:
 
     A GPU's engine is never opened for this: it would take memory on every device.
     """
-    found = frozenset().union(*(_of_device(device) for device in engines.ENGINES if _is_open(device)))
+    found = frozenset().union(*map(_of_engine, engines.opened()))
     if found:
         return found
     try:
@@ -23,15 +22,11 @@ def current() -> frozenset[str]:
         return frozenset()
 
 
-def _is_open(device: str) -> bool:
-    return lib is not None and bool(lib.tc_engine_is_open(engines.ENGINES[device].encode()))
-
-
-def _of_device(device: str) -> frozenset[str]:
+def _of_engine(name: str) -> frozenset[str]:
     texts: list[str] = []
-    for ordinal in range(_MOST_DEVICES if device != "cpu" else 1):
+    for ordinal in range(1 if name == engines.ENGINES["cpu"] else _MOST_DEVICES):
         try:
-            texts.append(engines.environment(device, ordinal))
+            texts.append(engines.environment_of(name, ordinal))
         except TunedConvError:
             break
     return frozenset(texts)
