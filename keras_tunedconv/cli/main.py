@@ -20,6 +20,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "build": ("keras_tunedconv.cli.build", "build", "Compile the TensorFlow op ahead of its first use."),
     "doctor": ("keras_tunedconv.cli.doctor", "doctor", "Say what is there, what is missing, how to get it."),
     "diff": ("keras_tunedconv.cli.diff", "diff", "Compare the tuning entries of two files."),
+    "docs": (
+        "keras_tunedconv.cli.docs",
+        "docs",
+        "Print the documentation of files, keys, policies, engines.",
+    ),
     "export": (
         "keras_tunedconv.cli.exchange",
         "export",
