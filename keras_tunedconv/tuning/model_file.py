@@ -6,13 +6,9 @@ so that whoever reads sees the one or the other, and what is stored of the weigh
 
 from __future__ import annotations
 
-import os
-import secrets
 import shutil
-import stat
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +16,7 @@ import h5py
 
 from keras_tunedconv.core.descriptor import ConvDescriptor
 from keras_tunedconv.core.record import Provenance, Record
-from keras_tunedconv.tuning import hdf5, layer_configs
+from keras_tunedconv.tuning import hdf5, layer_configs, replacing
 from keras_tunedconv.tuning.archive import (
     WEIGHTS,
     ArchiveError,
@@ -76,17 +72,22 @@ def add_entries(path: Path, records: Sequence[Record]) -> Added:
             return _into_archive(path, records)
         if start.lstrip().startswith(b"{"):
             raise ArchiveError("it is an index of shards; expected a .keras or .weights.h5 file.")
-        with _copy_of(path) as copy:
-            shutil.copyfile(path, copy)
+        file = path.resolve()
+        with replacing.workplace(file) as folder:
+            copy = folder / file.name
+            shutil.copyfile(file, copy)
             added = _into_weights(copy, records, _owns_kernel)
-            _put_in_place(copy, path, added)
+            if added.entries:
+                replacing.put_in_place(copy, file)
         return added
     except Exception as error:  # a damaged file raises whatever HDF5 came upon
         raise ArchiveError(f"Entries cannot be added to {path}: {error}") from error
 
 
 def _into_archive(path: Path, records: Sequence[Record]) -> Added:
-    with zipfile.ZipFile(path) as archive, _copy_of(path) as weights, _copy_of(path) as copy:
+    file = path.resolve()
+    with zipfile.ZipFile(file) as archive, replacing.workplace(file) as folder:
+        copy, weights = folder / file.name, folder / f"{file.name}.weights"
         member = weights_member(archive)
         layers, tells_layers = layer_configs.read(archive.read("config.json"))
         if tells_layers and not layers:
@@ -100,7 +101,7 @@ def _into_archive(path: Path, records: Sequence[Record]) -> Added:
             with zipfile.ZipFile(copy, "w") as written:
                 for each in archive.infolist():
                     _copy_member(archive, each, written, weights if each.filename == WEIGHTS else None)
-        _put_in_place(copy, path, added)
+            replacing.put_in_place(copy, file)
     return added
 
 
@@ -191,26 +192,3 @@ def _into_layer(group: h5py.Group, records: Sequence[Record]) -> int:
             del columns[name]
         hdf5.write_columns(columns, encoded)
     return len(changed)
-
-
-# ---- putting a whole file in place ------------------------------------------------------------------------
-
-
-@contextmanager
-def _copy_of(path: Path) -> Iterator[Path]:
-    """A name for a new version of a file, beside it; whatever is left there at the end is removed."""
-    copy = path.resolve().with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield copy
-    finally:
-        copy.unlink(missing_ok=True)
-
-
-def _put_in_place(copy: Path, path: Path, added: Added) -> None:
-    if not added.entries:
-        return
-    target = path.resolve()
-    with copy.open("rb") as opened:
-        os.fsync(opened.fileno())
-    copy.chmod(stat.S_IMODE(target.stat().st_mode))
-    copy.replace(target)
