@@ -1,6 +1,8 @@
 """The callback: when entries are gathered and written, and that it never stops training."""
 
+import errno
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +10,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import filelock
 import h5py
 import keras
 import numpy as np
@@ -19,7 +22,7 @@ from keras_tunedconv.core import engines, registry
 from keras_tunedconv.core.descriptor import ConvDescriptor
 from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.layers import tuned_conv2d
-from keras_tunedconv.tuning import database, flusher
+from keras_tunedconv.tuning import database, flusher, replacing
 
 
 @pytest.fixture(autouse=True)
@@ -275,6 +278,51 @@ def test_trouble_with_the_file_is_one_warning_and_training_goes_on(case, tmp_pat
     assert len(history.history["loss"]) == 3
     assert [len(r) for r in entries(model)] == [3, 3]
     assert (path.read_bytes() if path.is_file() else None) == before
+
+
+def full_disk(monkeypatch):
+    def fsync(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(replacing.os, "fsync", fsync)
+
+
+def no_locks(monkeypatch):
+    def acquire(*arguments, **options):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", acquire)
+
+
+def read_only_folder(monkeypatch):
+    def forbidden(path, *arguments, **options):
+        if str(path).endswith(".lock"):
+            raise PermissionError(errno.EROFS, "Read-only file system")
+        return opened(path, *arguments, **options)
+
+    opened = os.open
+    monkeypatch.setattr(database.os, "open", forbidden)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("trouble", [full_disk, no_locks, read_only_folder])
+def test_trouble_with_the_disk_is_one_warning_and_training_goes_on(trouble, exists, path, monkeypatch):
+    if exists:
+        database.merge_into(path, make_records(2, environment="engine=other"))
+    before = path.read_bytes() if exists else None
+    model, y = compiled()
+    with monkeypatch.context() as patched:
+        trouble(patched)
+        with pytest.warns(TuningWarning, match="Training goes on") as caught:
+            history = model.fit(X, y, epochs=3, batch_size=2, verbose=0, callbacks=[TuningCallback(path)])
+    told = [w for w in caught if issubclass(w.category, TuningWarning)]
+    assert len(told) == 1
+    assert str(path) in str(told[0].message)
+    assert len(history.history["loss"]) == 3
+    assert (path.read_bytes() if path.exists() else None) == before
+    assert [p.name for p in path.parent.iterdir() if p.suffix == ".tmp"] == []
+    model.fit(X, y, verbose=0, callbacks=[TuningCallback(path)])  # all is well again
+    assert len(database.read(path).records) == (2 if exists else 0) + 6
 
 
 def test_a_folder_that_appears_later_is_used(tmp_path):

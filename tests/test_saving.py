@@ -243,21 +243,25 @@ def test_a_workplace_taken_for_abandoned_before_it_was_locked_is_made_again(tmp_
 # ---- killed ------------------------------------------------------------------------------------------
 
 # Under Keras's numpy backend, whose processes may fork: children save without end, each weight of a save
-# having one value, and are killed at a random moment. Prints how many files could not be read.
+# having one value, and are killed at a random moment. Prints for each file how often it could not be read,
+# and how many saves it went through.
 KILL_SAVERS = """
-import os, random, signal, sys, time
+import os, random, signal, sys, time, warnings
+from pathlib import Path
 import numpy as np, keras
 from tuning_data import fill
-from keras_tunedconv import TunedConv2D, save_model, save_weights
-from keras_tunedconv.core import registry
+from keras_tunedconv import TunedConv2D, TuningWarning, save_model, save_weights
+from keras_tunedconv.tuning.archive import entries_of
 
-how, path, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
+how, kills, *paths = sys.argv[1:]
 
-def build(layer=TunedConv2D):
-    return keras.Sequential([keras.Input((16, 16, 3)), layer(24, 3), layer(24, 3), keras.layers.Flatten(),
-                             keras.layers.Dense(2)])
+def build():
+    layers = TunedConv2D(24, 3), TunedConv2D(24, 3), keras.layers.Flatten(), keras.layers.Dense(2)
+    return keras.Sequential([keras.Input((16, 16, 3)), *layers])
 
-def save():
+def save(path, value):
+    for weight in model.weights:
+        weight.assign(np.full(weight.shape, value))
     if how == "plain":
         (model.save if path.endswith(".keras") else model.save_weights)(path)
     elif path.endswith(".keras"):
@@ -265,74 +269,76 @@ def save():
     else:
         save_weights(model, path, max_shard_size=4e-5 if path.endswith(".json") else None)
 
-def value_of(twin):
-    values = {float(v) for weight in twin.get_weights() for v in np.unique(weight)}
-    assert len(values) == 1, f"weights of several saves: {values}"
-    return values.pop()
-
-def saver():
-    value = last
+def saver(path, value):
     while True:
         value += 1
-        for weight in model.weights:
-            weight.assign(np.full(weight.shape, value))
-        save()
+        save(path, value)
 
-model, twin, last, unreadable, chance = build(), build(), 0.0, 0, random.Random(2)
+def value_in(path):
+    twin.load_weights(path)
+    values = {float(v) for weight in twin.get_weights() for v in np.unique(weight)}
+    assert len(values) == 1, f"weights of several saves: {values}"
+    assert sum(len(found.decoded.records) for found in entries_of(Path(path))) == 6
+    return values.pop()
+
+def kill_savers(path):
+    last, unreadable = 0.0, 0
+    save(path, last)
+    for _ in range(int(kills)):
+        child = os.fork()
+        if child == 0:
+            saver(path, last)
+        time.sleep(chance.uniform(0, 0.3))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        try:
+            value = value_in(path)
+        except Exception as error:
+            if how == "whole":
+                raise
+            unreadable += 1
+            continue
+        assert value >= last
+        last = value
+    save(path, last)  # which also shows that nothing stays locked
+    print(unreadable, int(last))
+
+model, twin, chance = build(), build(), random.Random(2)
 fill(model)
-for weight in model.weights:
-    weight.assign(np.zeros(weight.shape))
-save()
-for _ in range(kills):
-    child = os.fork()
-    if child == 0:
-        saver()
-    time.sleep(chance.uniform(0, 0.3))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    try:
-        twin.load_weights(path)
-        assert value_of(twin) >= last or how == "plain"
-        last = value_of(twin)
-        assert len(twin.layers[0].tuning.records()) == 3
-    except Exception as error:
-        if how != "plain":
-            raise
-        unreadable += 1
-save()  # which also shows that nothing stays locked
-assert last > 0
-print(unreadable, int(last))
+warnings.simplefilter("error", TuningWarning)
+for path in paths:
+    kill_savers(path)
 """
 
 
-def kill_savers(how, path, kills):
+def kill_savers(how, kills, paths):
     tests = str(Path(__file__).parent)
     environment = {
         **os.environ,
         "KERAS_BACKEND": "numpy",
         "PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")]),
     }
-    command = [sys.executable, "-c", KILL_SAVERS, how, path, str(kills)]
+    command = [sys.executable, "-c", KILL_SAVERS, how, str(kills), *paths]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1000)
     assert done.returncode == 0, done.stderr[-3000:]
-    return tuple(map(int, done.stdout.split()))
+    return [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_killed_savers_leave_a_whole_file(name, tmp_path):
-    unreadable, saves = kill_savers("whole", tmp_path / name, 8)
-    assert unreadable == 0
-    assert saves > 0
+def test_killed_savers_leave_whole_files(tmp_path):
+    for unreadable, saves in kill_savers("whole", 6, [tmp_path / name for name in NAMES]):
+        assert unreadable == 0
+        assert saves > 0
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", NAMES)
-def test_two_hundred_killed_savers_leave_a_whole_file(name, tmp_path):
-    unreadable, saves = kill_savers("whole", tmp_path / name, 200)
-    assert unreadable == 0
-    print(f"\n{name}: 200 kills, 0 unreadable, {saves} saves")
-    if name != "m.weights.json":
-        torn, _ = kill_savers("plain", tmp_path / f"plain-{name}", 200)
-        print(f"{name}, saved by Keras alone: 200 kills, {torn} unreadable")
+def test_two_hundred_killed_savers_leave_whole_files(tmp_path):
+    counts = kill_savers("whole", 200, [tmp_path / name for name in NAMES])
+    assert [unreadable for unreadable, _ in counts] == [0, 0, 0]
+    # What Keras's own saving does depends on the moment, so it is told and not asserted.
+    torn = kill_savers("plain", 200, [tmp_path / f"plain-{name}" for name in NAMES[:2]])
+    for name, (unreadable, saves) in zip(
+        [*NAMES, *(f"{n} by Keras alone" for n in NAMES[:2])], counts + torn, strict=True
+    ):
+        print(f"\n{name}: 200 kills in {saves} saves, {unreadable} unreadable", end="")

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import h5py
+import hostile
 import numpy as np
 import pytest
 from tuning_data import ELSEWHERE, content, make_record, make_records, make_search, make_searches
@@ -134,3 +135,30 @@ def test_a_link_elsewhere_is_not_followed(path, tmp_path):
     with pytest.raises(DatabaseError, match="ExternalLink"):
         read_searches(path)
     assert len(read(path).records) == 3
+
+
+# Columns that candidates do not have or check, and a file that is too large as a whole.
+ONLY_FOR_ENTRIES = {
+    hostile.a_million_entries,
+    hostile.keys_that_contradict_themselves,
+    hostile.keys_that_are_code,
+    hostile.unknown_provenance,
+    hostile.negative_time,
+    hostile.not_a_number,
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in hostile.KINDS if kind not in ONLY_FOR_ENTRIES], ids=lambda kind: kind.__name__
+)
+def test_hostile_candidates_never_cost_an_entry(kind, path):
+    records = make_records(3)
+    merge_into(path, records, searches=make_searches(3))
+    with h5py.File(path, "r+") as opened:
+        kind(opened, f"{database.GROUP}/{database.CANDIDATES}")
+    assert content(read(path).records) == content(records)
+    try:
+        decoded = read_searches(path)
+    except DatabaseError:
+        return
+    assert decoded.malformed > 0 or by_key(decoded.searches) == by_key(make_searches(3))
