@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keras_tunedconv.core.descriptor import ConvDescriptor
+from keras_tunedconv.core.errors import InvalidArgumentError
 from keras_tunedconv.core.trials import Search
 from keras_tunedconv.prediction.features import family, features
 
@@ -44,13 +45,17 @@ class CostModel:
     """Predicts how much slower than the best each algorithm is.
 
     Args:
-        searches: Recorded searches, of any environments and convolutions.
+        searches: Recorded searches, of any environments and convolutions; those with malformed keys are
+            left out.
     """
 
     def __init__(self, searches: Iterable[Search]) -> None:
         groups: dict[tuple[str, str], list[tuple[_Floats, dict[str, float]]]] = {}
         for search in searches:
-            descriptor = ConvDescriptor.from_key(search.key)
+            try:
+                descriptor = ConvDescriptor.from_key(search.key)
+            except InvalidArgumentError:  # out of a file that anybody may have written
+                continue
             seconds = {trial.algorithm: trial.seconds for trial in search.trials if trial.usable}
             if seconds:
                 group = groups.setdefault((search.environment, family(descriptor)), [])

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -54,6 +55,14 @@ def test_unseen_convolutions_get_what_their_neighbours_had(model, channels, best
     assert order[0] == best
     assert order[-1] == "terrible"
     assert sorted(order) == sorted(NAMES)
+
+
+def test_searches_of_keys_that_are_none_are_left_out():
+    good = [searched(describe(channels)) for channels in (4, 8, 16)]
+    bad = [replace(each, key=each.key.replace("groups=1", "groups=__import__")) for each in good]
+    arguments = describe(6), HERE, NAMES
+    assert CostModel([*bad, *good]).slowness(*arguments) == CostModel(good).slowness(*arguments)
+    assert CostModel(bad).slowness(*arguments) is None
 
 
 def test_slowness_is_bounded_and_ordered(model):
