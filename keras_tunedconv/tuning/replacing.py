@@ -70,8 +70,8 @@ def workplace(file: Path) -> Iterator[Path]:
     folder, lock = _claim(file)
     try:
         for leftover in file.parent.glob(f"{glob.escape(_prefix(file))}*.tmp"):
-            if leftover != folder and is_abandoned(leftover):
-                shutil.rmtree(leftover, ignore_errors=True)
+            if leftover != folder:
+                _remove_if_abandoned(leftover)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -93,10 +93,24 @@ def is_abandoned(workplace: Path) -> bool:
     """Whether nobody writes in a workplace any more; false where that cannot be told."""
     if not workplace.is_dir():
         return not workplace.exists()
-    lock = _lock(workplace)
+    try:
+        lock = _lock(workplace)
+    except BlockingIOError:
+        return False
     if lock is not None:
         os.close(lock)
     return lock is not None
+
+
+def _remove_if_abandoned(workplace: Path) -> None:
+    try:
+        lock = _lock(workplace)
+    except BlockingIOError:
+        return
+    if lock is not None:
+        # Under the lock, so that nobody who has just made it takes it for a place of its own.
+        shutil.rmtree(workplace, ignore_errors=True)
+        os.close(lock)
 
 
 def _prefix(file: Path) -> str:
@@ -107,15 +121,22 @@ def _claim(file: Path) -> tuple[Path, int | None]:
     while True:
         folder = workplace_of(file, secrets.token_hex(4))
         folder.mkdir(mode=0o700)
-        lock = _lock(folder)
-        if folder.exists():  # else somebody took it for abandoned before it was locked
+        try:
+            lock = _lock(folder)
+        except BlockingIOError:  # somebody takes it for abandoned
+            continue
+        if folder.exists():  # else it was removed before it was locked
             return folder, lock
         if lock is not None:
             os.close(lock)
 
 
 def _lock(folder: Path) -> int | None:
-    """A handle that locks a folder until it is closed; `None` where it is locked, or cannot be."""
+    """A handle that locks a folder until it is closed; `None` where it is gone or cannot be locked.
+
+    Raises:
+        BlockingIOError: somebody else holds the lock.
+    """
     if fcntl is None:
         return None
     try:
@@ -124,7 +145,10 @@ def _lock(folder: Path) -> int | None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a file system without locks
         os.close(handle)
         return None
     return handle
