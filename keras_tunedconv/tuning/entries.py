@@ -13,7 +13,7 @@ from keras_tunedconv.core.descriptor import ConvDescriptor, ConvPattern
 from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import keras_store
-from keras_tunedconv.tuning.intake import put_all
+from keras_tunedconv.tuning.intake import left_out, put_all
 from keras_tunedconv.tuning.merge import Identity, identity, merge_into, stored_form, supersede
 from keras_tunedconv.tuning.schema import MAX_RECORDS, SchemaError, decode
 
@@ -83,10 +83,9 @@ class Entries:
             self.warn(f"were ignored: {error}", store)
             return
         refused = self.take(decoded.records)
-        malformed = decoded.malformed + len(refused)
+        malformed, problem = left_out(decoded, refused)
         if malformed:
             total = len(decoded.records) + decoded.malformed
-            problem = decoded.problem or refused[0][1]
             self.warn(f"include {malformed} of {total} that were ignored: {problem}", store)
 
     def warn(self, what: str, store: Any) -> None:

@@ -11,7 +11,7 @@ from keras_tunedconv.core import peers, registry, trials
 from keras_tunedconv.core.errors import TunedConvError, TuningWarning
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import database
-from keras_tunedconv.tuning.intake import put_all
+from keras_tunedconv.tuning.intake import left_out, put_all
 from keras_tunedconv.tuning.merge import Identity, identity, stored_form
 
 _INTERVAL_SECONDS = 1.0
@@ -53,9 +53,8 @@ class Flusher:
             return
         refused = put_all(decoded.records)
         self._known = {identity(record): record for record in decoded.records}
-        malformed = decoded.malformed + len(refused)
+        malformed, problem = left_out(decoded, refused)
         if malformed:
-            problem = decoded.problem or refused[0][1]
             self._warn(f"{malformed} entries of {self._path} were ignored: {problem}.")
 
     def flush_if_due(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_tunedconv.core.library import ffi, lib, text
 from keras_tunedconv.core.record import Record
+from keras_tunedconv.tuning.schema import Decoded
 
 _TEXTS = ("key", "environment", "algorithm", "runner_up")
 _NUMBERS = (
@@ -49,6 +50,17 @@ def offer_all(records: Sequence[Record]) -> list[tuple[Record, str]]:
     They are used where nothing better is known, and collected once they were.
     """
     return [] if lib is None else _give(records, lib.tc_registry_offer)
+
+
+def left_out(decoded: Decoded, refused: Sequence[tuple[Record, str]]) -> tuple[int, str]:
+    """How many entries of a file are of no use, and what is wrong with one of them.
+
+    Args:
+        decoded: What was read.
+        refused: Those of its records that the core refused.
+    """
+    count = decoded.malformed + len(refused)
+    return count, decoded.problem or (refused[0][1] if refused else "")
 
 
 def _give(records: Sequence[Record], function: Callable[[Any], int]) -> list[tuple[Record, str]]:

@@ -237,8 +237,44 @@ def out_of_range(
     return wrong, index, np.where(in_range, sizes[index], 0)
 
 
-# What can be wrong with a row, by number: its columns, then what several of them say together.
-_FAULTS = (*(column.name for column in _COLUMNS), "direction", "key", "environment", "algorithm", "runner_up")
+def fault_names(columns: Sequence[Column], last: str) -> tuple[str, ...]:
+    """What can be wrong with a row, by the numbers of `first_faults`; `last` names its last string."""
+    return (*(column.name for column in columns), "direction", "key", "environment", "algorithm", last)
+
+
+def first_faults(
+    wrong: npt.NDArray[np.bool_],
+    index: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int64],
+    lines: Sequence[str],
+) -> npt.NDArray[np.int64]:
+    """For each row the first thing that is wrong with it, of its numbers and then of its strings.
+
+    Args:
+        wrong: Which numbers are, as `out_of_range` tells.
+        index: Places of its strings: direction, problem, environment, algorithm and one that may be empty.
+        size: Their sizes in bytes.
+        lines: The strings.
+
+    Returns:
+        An index into `fault_names`; -1 for sound rows.
+    """
+    directions = [i for i, line in enumerate(lines) if line in DIRECTIONS]
+    direction, problem, environment, algorithm, last = size.T
+    together = np.column_stack(
+        (
+            ~np.isin(index[:, 0], directions),
+            (problem < 1) | (direction + 1 + problem > MAX_KEY_BYTES),
+            (environment < 1) | (environment > MAX_NAME_BYTES),
+            (algorithm < 1) | (algorithm > MAX_NAME_BYTES),
+            (last < 0) | (last > MAX_NAME_BYTES),
+        )
+    )
+    every = np.hstack((wrong, together))
+    return np.where(every.any(axis=1), every.argmax(axis=1), -1)
+
+
+_FAULTS = fault_names(_COLUMNS, "runner_up")
 
 
 def _faults(
@@ -249,19 +285,7 @@ def _faults(
     tried, total = (_POSITION[name] for name in ("candidates_tried", "candidates_total"))
     with np.errstate(invalid="ignore"):
         wrong[:, tried] |= numbers[:, tried] > numbers[:, total]
-    directions = [i for i, line in enumerate(lines) if line in DIRECTIONS]
-    direction, problem, environment, algorithm, runner_up = size.T
-    together = np.column_stack(
-        (
-            ~np.isin(index[:, 0], directions),
-            (problem < 1) | (direction + 1 + problem > MAX_KEY_BYTES),
-            (environment < 1) | (environment > MAX_NAME_BYTES),
-            (algorithm < 1) | (algorithm > MAX_NAME_BYTES),
-            (runner_up < 0) | (runner_up > MAX_NAME_BYTES),
-        )
-    )
-    every = np.hstack((wrong, together))
-    return np.where(every.any(axis=1), every.argmax(axis=1), -1)
+    return first_faults(wrong, index, size, lines)
 
 
 def _records(lines: list[str], numbers: npt.NDArray[np.float64]) -> list[Record]:

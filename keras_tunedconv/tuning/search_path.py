@@ -20,7 +20,7 @@ from keras_tunedconv.core.errors import TunedConvError, TuningWarning
 from keras_tunedconv.core.record import Provenance, Record
 from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.environments import hard_part
-from keras_tunedconv.tuning.intake import offer_all
+from keras_tunedconv.tuning.intake import left_out, offer_all
 
 FOLDERS_VARIABLE = "KERAS_TUNEDCONV_DATABASES"
 SWITCH_VARIABLE = "KERAS_TUNEDCONV_SEARCH_PATH"
@@ -82,9 +82,8 @@ def offer(device: str) -> None:
             _warn(f"{error} It is left out.")
             continue
         refused = offer_all(_of_device(decoded.records, device, source.origin))
-        malformed = decoded.malformed + len(refused)
+        malformed, problem = left_out(decoded, refused)
         if malformed:
-            problem = decoded.problem or refused[0][1]
             _warn(f"{malformed} entries of the tuning database {source.path} were ignored: {problem}.")
 
 

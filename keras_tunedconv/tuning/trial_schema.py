@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from keras_tunedconv.core.descriptor import DIRECTIONS
 from keras_tunedconv.core.trials import Search, Trial, TrialState
 from keras_tunedconv.tuning.schema import (
-    MAX_KEY_BYTES,
-    MAX_NAME_BYTES,
     MAX_TEXT_BYTES,
     Column,
     Columns,
     SchemaError,
+    fault_names,
+    first_faults,
     out_of_range,
     read_lines,
     text_of,
@@ -117,7 +116,8 @@ def decode(columns: Columns) -> DecodedSearches:
     lines, sizes = read_lines(columns.text, _HEADER, VERSION, most=MAX_TRIALS * len(_LINES))
     if len(columns.numbers) == 0:
         return DecodedSearches([])
-    faults, index = _faults(columns.numbers, lines, sizes)
+    wrong, index, size = out_of_range(columns.numbers, _COLUMNS, sizes, len(_LINES))
+    faults = first_faults(wrong, index, size, lines)
     sound = np.flatnonzero(faults < 0)
     searches = list(_searches(lines, index[sound], columns.numbers[sound]))
     malformed = len(faults) - len(sound)
@@ -127,28 +127,7 @@ def decode(columns: Columns) -> DecodedSearches:
     return DecodedSearches(searches, malformed, f"candidate {row} has an invalid {_FAULTS[faults[row]]}")
 
 
-# What can be wrong with a row, by number: its columns, then its strings.
-_FAULTS = (*(column.name for column in _COLUMNS), "direction", "key", "environment", "algorithm", "reason")
-
-
-def _faults(
-    numbers: npt.NDArray[np.float64], lines: list[str], sizes: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each row the first thing that is wrong, as an index into `_FAULTS`, -1 if none; and its strings."""
-    wrong, index, size = out_of_range(numbers, _COLUMNS, sizes, len(_LINES))
-    directions = [i for i, line in enumerate(lines) if line in DIRECTIONS]
-    direction, problem, environment, algorithm, reason = size.T
-    together = np.column_stack(
-        (
-            ~np.isin(index[:, 0], directions),
-            (problem < 1) | (direction + 1 + problem > MAX_KEY_BYTES),
-            (environment < 1) | (environment > MAX_NAME_BYTES),
-            (algorithm < 1) | (algorithm > MAX_NAME_BYTES),
-            (reason < 0) | (reason > MAX_NAME_BYTES),
-        )
-    )
-    every = np.hstack((wrong, together))
-    return np.where(every.any(axis=1), every.argmax(axis=1), -1), index
+_FAULTS = fault_names(_COLUMNS, "reason")
 
 
 def _searches(
