@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_tunedconv.bench import table
+from keras_tunedconv.bench import process, table
 from keras_tunedconv.bench.conv import FRAMEWORK, STOCK, TUNED
 from keras_tunedconv.bench.problem import parse
 from keras_tunedconv.bench.timing import geometric_mean
@@ -114,10 +113,7 @@ def _run(arguments: Sequence[str], backend: str) -> dict[str, Any]:
         file = Path(folder) / "report.json"
         command = [sys.executable, "-m", "keras_tunedconv.cli.main", "bench", *arguments, "--json", str(file)]
         variables = {**os.environ, "KERAS_BACKEND": backend}
-        process = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-        if process.returncode != 0:
-            tail = "\n".join((process.stdout + process.stderr).splitlines()[-30:])
-            raise RuntimeError(f"`{' '.join(command)}` ended with status {process.returncode}:\n{tail}")
+        process.run(command, f"`{' '.join(command)}`", variables=variables, answer=file)
         report: dict[str, Any] = json.loads(file.read_text())
         return report
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
+
+from keras_tunedconv.bench import process
 
 VARIANTS = ("stock", "tuned")
 COMPILE_MODES: dict[str, dict[str, Any]] = {
@@ -116,10 +117,7 @@ def run_job(job: Job, *, backend: str | None = None, environment: dict[str, str]
         if backend is not None:
             variables["KERAS_BACKEND"] = backend
         command = [sys.executable, "-m", "keras_tunedconv.bench.worker", json.dumps(asdict(job)), str(answer)]
-        process = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-        if process.returncode != 0 or not answer.exists():
-            tail = "\n".join((process.stdout + process.stderr).splitlines()[-30:])
-            raise RuntimeError(f"The process of {job} ended with status {process.returncode}:\n{tail}")
+        process.run(command, f"The process of {job}", variables=variables, answer=answer)
         return JobResult(**json.loads(answer.read_text()))
 
 

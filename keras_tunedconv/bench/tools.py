@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
+from keras_tunedconv.bench import process
 from keras_tunedconv.core.descriptor import DIRECTIONS, forward_descriptor
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning import database
@@ -125,8 +125,4 @@ def many_records(count: int) -> list[Record]:
 
 
 def _run(command: Sequence[str]) -> str:
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    if process.returncode != 0:
-        tail = "\n".join((process.stdout + process.stderr).splitlines()[-30:])
-        raise RuntimeError(f"`{command[0]} {command[1]}` ended with status {process.returncode}:\n{tail}")
-    return process.stdout
+    return process.run(command, f"`{command[0]} {command[1]}`")
