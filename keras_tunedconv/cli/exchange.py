@@ -44,9 +44,7 @@ def merge(out: Path, sources: tuple[Path, ...]) -> None:
 @click.option("--environment", "environments", multiple=True, help=f"Only these. {_ENVIRONMENT_HELP}")
 def export(file: Path, database_file: Path, environments: tuple[str, ...]) -> None:
     """Copy the tuning entries of FILE, a model or a database, into DATABASE, which is made if missing."""
-    entries = list(read_entries(file).values())
-    _check_environments(environments, entries)
-    chosen = [record for record in entries if not environments or _is_of(record, environments)]
+    chosen = _chosen(file, environments)
     kept = {identity(record) for record in chosen}
     searches = [each for each in read_searches(file) if (each.environment, each.key) in kept]
     _add(database_file, chosen, searches)
@@ -63,9 +61,7 @@ def import_entries(database_file: Path, model: Path, environments: tuple[str, ..
     MODEL has an entry for the same convolution and environment, the better one stays, as in `merge`. No
     Keras backend is imported.
     """
-    entries = list(read_entries(database_file).values())
-    _check_environments(environments, entries)
-    wanted = [record for record in entries if not environments or _is_of(record, environments)]
+    wanted = _chosen(database_file, environments)
     check_there(model)
     try:
         added = add_entries(model, wanted)
@@ -89,6 +85,13 @@ def prune(file: Path, environments: tuple[str, ...], keep: bool) -> None:
     except database.DatabaseError as error:
         raise UnreadableFile(str(error)) from error
     click.echo(f"{dropped} entries dropped, {left} left in {file}")
+
+
+def _chosen(file: Path, environments: tuple[str, ...]) -> list[Record]:
+    """The entries of a file, of some environments where those are named."""
+    entries = list(read_entries(file).values())
+    _check_environments(environments, entries)
+    return [record for record in entries if not environments or _is_of(record, environments)]
 
 
 def _is_of(record: Record, environments: tuple[str, ...]) -> bool:

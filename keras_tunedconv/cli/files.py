@@ -9,7 +9,7 @@ import click
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.core.trials import Search
 from keras_tunedconv.tuning import database
-from keras_tunedconv.tuning.archive import ArchiveError, entries_of
+from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
 from keras_tunedconv.tuning.merge import Identity, merge_into
 
 _SUFFIXES = (".keras", ".h5", ".json")
@@ -62,6 +62,19 @@ def check_there(path: Path) -> None:
     raise UnreadableFile(f"{path} does not exist; {there}.")
 
 
+def read_parts(path: Path) -> list[Found]:
+    """What a model's file or a database has, layer by layer, also of layers whose entries cannot be read.
+
+    Raises:
+        UnreadableFile: the file cannot be read.
+    """
+    check_there(path)
+    try:
+        return entries_of(path)
+    except ArchiveError as error:
+        raise UnreadableFile(str(error)) from error
+
+
 def read_entries(path: Path) -> dict[Identity, Record]:
     """All entries of a model's file or a database; where layers share a convolution, the preferred one.
 
@@ -70,13 +83,8 @@ def read_entries(path: Path) -> dict[Identity, Record]:
     Raises:
         UnreadableFile: the file, or a layer's entries in it, cannot be read.
     """
-    check_there(path)
-    try:
-        found = entries_of(path)
-    except ArchiveError as error:
-        raise UnreadableFile(str(error)) from error
     entries: dict[Identity, Record] = {}
-    for part in found:
+    for part in read_parts(path):
         place = f"{path}, {part.place}" if part.place else str(path)
         if part.problem:
             raise UnreadableFile(f"{place}: entries cannot be read: {part.problem}")

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_tunedconv.cli import candidates
-from keras_tunedconv.cli.files import UnreadableFile, check_there, read_searches
+from keras_tunedconv.cli.files import check_there, read_parts, read_searches
 from keras_tunedconv.core.record import Record
-from keras_tunedconv.tuning.archive import ArchiveError, Found, entries_of
+from keras_tunedconv.tuning.archive import Found
 from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, plain_table, stdout_console
 
 _NOT_STORED = "sequence"
@@ -38,14 +38,11 @@ def inspect(file: Path, as_json: bool, key_part: str | None) -> None:
     database. Databases have candidates where they were recorded (config.record_candidates). No Keras backend
     is imported.
     """
-    check_there(file)
     if key_part is not None:
+        check_there(file)
         candidates.show([each for each in read_searches(file) if key_part in each.key], as_json=as_json)
         return
-    try:
-        found = entries_of(file)
-    except ArchiveError as error:
-        raise UnreadableFile(str(error)) from error
+    found = read_parts(file)
     if as_json:
         click.echo(json.dumps([_as_dict(part) for part in found], indent=2))
     else:

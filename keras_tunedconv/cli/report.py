@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from keras_tunedconv.cli.files import UnreadableFile, check_there, read_searches
+from keras_tunedconv.cli.files import UnreadableFile, check_there, read_parts, read_searches
 from keras_tunedconv.core.library import lib, unavailable_reason
 from keras_tunedconv.core.record import Record
-from keras_tunedconv.tuning.archive import ArchiveError, entries_of
 
 _OUT = click.Path(dir_okay=False, path_type=Path)
 
@@ -90,11 +89,7 @@ def _write(out: Path, save: Callable[[Path], None]) -> None:
 
 
 def _entries(file: Path) -> list[tuple[str, Record]]:
-    check_there(file)
-    try:
-        parts = entries_of(file)
-    except ArchiveError as error:
-        raise UnreadableFile(str(error)) from error
+    parts = read_parts(file)
     for part in parts:
         if part.problem:
             raise UnreadableFile(f"{file}, {part.place}: entries cannot be read: {part.problem}")
