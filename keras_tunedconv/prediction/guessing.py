@@ -64,8 +64,8 @@ def guess(
         # The core knows convolutions on the CPU without these, since they make no difference there.
         descriptor = replace(descriptor, deterministic=False, allow_tf32=False)
     environment = engines.environment(device, ordinal)
-    order = model.order(descriptor, environment, engines.candidates(descriptor, device, ordinal))
-    if model.slowness(descriptor, environment, order) is None:
+    order = model.opinion(descriptor, environment, engines.candidates(descriptor, device, ordinal))
+    if order is None:
         return None
     return Record(
         key=descriptor.key,

@@ -82,13 +82,20 @@ class CostModel:
         place = features(descriptor) / known.scale
         return [_average(place, known.seen.get(name)) for name in algorithms]
 
-    def order(self, descriptor: ConvDescriptor, environment: str, algorithms: Sequence[str]) -> list[str]:
-        """The algorithms, the most promising first; as they were given where the model has no opinion."""
+    def opinion(
+        self, descriptor: ConvDescriptor, environment: str, algorithms: Sequence[str]
+    ) -> list[str] | None:
+        """The algorithms, the most promising first; `None` where the model has no opinion."""
         slowness = self.slowness(descriptor, environment, algorithms)
         if slowness is None:
-            return list(algorithms)
+            return None
         places = sorted(range(len(algorithms)), key=lambda i: (slowness[i], i))
         return [algorithms[i] for i in places]
+
+    def order(self, descriptor: ConvDescriptor, environment: str, algorithms: Sequence[str]) -> list[str]:
+        """The same; as they were given where the model has no opinion."""
+        opinion = self.opinion(descriptor, environment, algorithms)
+        return list(algorithms) if opinion is None else opinion
 
 
 def _learn(group: list[tuple[_Floats, dict[str, float]]]) -> _Family:
