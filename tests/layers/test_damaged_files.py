@@ -7,23 +7,12 @@ import warnings
 import h5py
 import numpy as np
 import pytest
-from tuning_data import build, fill, make_records
+from tuning_data import build, make_records
 
 from keras_tunedconv.core import registry
 from keras_tunedconv.layers.tuned_conv2d import TunedConv2D
 from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.flusher import Flusher
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """A model, and its weights file with entries."""
-    model = build("sequential", TunedConv2D)
-    fill(model)
-    path = tmp_path / "m.weights.h5"
-    model.save_weights(path)
-    registry.clear()
-    return model, path
 
 
 @pytest.fixture

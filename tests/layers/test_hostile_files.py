@@ -8,7 +8,7 @@ import hostile
 import keras
 import numpy as np
 import pytest
-from tuning_data import build, entries, fill, make_record, tuned_layers
+from tuning_data import build, entries, make_record, tuned_layers
 
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.errors import TuningWarning
@@ -16,17 +16,6 @@ from keras_tunedconv.layers.tuned_conv2d import TunedConv2D
 from keras_tunedconv.tuning import schema
 
 GROUP = "layers/conv2d/tuning"
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """A model, and its weights file with entries."""
-    model = build("sequential", TunedConv2D)
-    fill(model)
-    path = tmp_path / "m.weights.h5"
-    model.save_weights(path)
-    registry.clear()
-    return model, path
 
 
 def load(path):
