@@ -73,5 +73,10 @@ CASES = {
     "depthwise_multiplied": Case(2, 6, (9, 7), 12, (5, 3), ((2, 2), (1, 1)), strides=(2, 2), groups=6),
     "one_axis": Case(3, 4, (11,), 10, (3,), ((1, 1),)),
     "one_axis_strided": Case(3, 3, (11,), 10, (5,), ((1, 2),), strides=(3,)),
+    "same_strided": Case(2, 16, (8, 10), 8, (3, 3), ((0, 1), (0, 1)), strides=(2, 2)),
+    "same_stem": Case(2, 3, (14, 12), 8, (7, 7), ((2, 3), (2, 3)), strides=(2, 2)),
+    "same_strided_grouped": Case(2, 8, (8, 10), 12, (3, 3), ((0, 1), (0, 1)), strides=(2, 2), groups=4),
+    "same_strided_depthwise": Case(2, 6, (8, 10), 6, (3, 3), ((0, 1), (0, 1)), strides=(2, 2), groups=6),
+    "same_even_kernel": Case(2, 5, (9, 7), 8, (4, 2), ((1, 2), (0, 1))),
     "three_axes": Case(1, 3, (5, 6, 7), 4, (3, 3, 3), ((1, 1), (1, 1), (0, 1)), strides=(2, 1, 2)),
 }

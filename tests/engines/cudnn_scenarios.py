@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -241,6 +243,12 @@ def check_a_name_that_is_none_of_the_candidates_is_a_clean_miss(mock: Any) -> No
         "cudnn:eng0/layout=channels-last",
         "cudnn:eng0/swapped/swapped",
         "cudnn:eng0/swapped/channels=12",
+        "cudnn:eng0/explicit-padding/channels=12",
+        "cudnn:eng0/swapped/explicit-padding",
+        "cudnn:eng0/explicit-padding/explicit-padding",
+        "cudnn:eng0/explicit-padding=1",
+        "cudnn:eng0/explicit-paddin",
+        "cudnn:eng0/explicit-padding/layout=channels-first",
         "cudnn:eng0\n",
         "onednn:jit:uni",
         good + "," + ",".join(f"k{i}=0" for i in range(14, 50)),
@@ -285,11 +293,24 @@ def check_which_rewritings_are_tried(mock: Any) -> None:
     assert tried("plain", "forward") == {""}
     assert tried("plain", "backward_data") == {"", "swapped"}
     assert tried("plain", "forward", layout="channels_first") == {"", "layout=channels-last"}
-    assert tried("stem", "forward") == {"", "fold/channels=16", "channels=8", "channels=4"}
-    assert tried("stem", "backward_data") == {
-        "", "fold/channels=16", "fold/channels=16/swapped", "channels=8", "channels=4"
+    explicit = "explicit-padding"
+    few = {"fold/channels=16", "channels=8", "channels=4"}
+    for case in ("stem", "same_stem"):
+        both = {"", explicit, *few, *(f"{name}/{explicit}" for name in few)}
+        assert tried(case, "forward") == both
+        assert tried(case, "backward_filter") == both
+        swapped = {"fold/channels=16/swapped", f"fold/channels=16/{explicit}/swapped"}
+        assert tried(case, "backward_data") == both | swapped
+        assert tried(case, "forward", allow_tf32=False) == {"", explicit}
+    assert tried("rows_no_tap_reaches", "forward") == {"", *few - {"fold/channels=16"}, "fold/channels=24"}
+    for case in ("same_strided", "same_strided_grouped"):
+        for direction in DIRECTIONS:
+            assert tried(case, direction, dtype="float16") == {"", explicit}
+            assert tried(case, direction, dtype="float64") == {"", explicit}
+        assert tried(case, "forward", layout="channels_first") == {"", explicit, "layout=channels-last"}
+    assert tried("same_even_kernel", "backward_data") == {
+        "", explicit, "channels=8", f"channels=8/{explicit}", "swapped", f"{explicit}/swapped"
     }  # fmt: skip
-    assert tried("stem", "forward", allow_tf32=False) == {""}
     assert tried("pointwise", "backward_filter", filter_layout="oihw") == {"", "channels=8"}
     assert tried("pointwise", "backward_filter") == {"", "channels=8", "swapped"}
     assert tried("strided_pointwise", "forward") == {"", "channels=8"}
@@ -305,6 +326,62 @@ def check_pointwise_filters_of_keras_need_no_conversion_when_swapped(mock: Any) 
         assert mock.launches == before
         run(descriptor, names[""])
         assert mock.launches == before + 1
+
+
+def check_padding_is_written_out_only_where_there_is_some(mock: Any) -> None:
+    run(PLAIN, "cudnn:eng0/explicit-padding")  # even padding too, though it is no candidate
+    for name in ("pointwise", "rows_no_tap_reaches"):
+        descriptor = CASES[name].descriptor()
+        raises(errors.NotFoundError, call=lambda d=descriptor: run(d, "cudnn:eng0/explicit-padding"))
+    far = 2**30 - 1  # a pad of the caller's own that the convolution steps over
+    case = Case(1, 2, (1, 1, 1), 4, (1, 1, 1), ((far, far),) * 3, strides=(far,) * 3)
+    for name in ("", "/fold", "/channels=8"):
+        raises(
+            errors.NotFoundError,
+            call=lambda n=name: run(case.descriptor(), f"cudnn:eng0{n}/explicit-padding"),
+        )
+
+
+def _any_case(random: np.random.Generator) -> Case:
+    def numbers(low: int, high: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in random.integers(low, high, rank))
+
+    rank, groups = int(random.integers(1, 4)), int(random.integers(1, 4))
+    kernel, strides = numbers(1, 5), numbers(1, 4)
+    dilation = numbers(1, 3) if random.random() < 0.3 else (1,) * rank
+    pads = tuple(zip(numbers(0, 5), numbers(0, 5), strict=True))
+    spatial = tuple(d * (k - 1) + n for d, k, n in zip(dilation, kernel, numbers(1, 6), strict=True))
+    channels, filters = int(random.integers(1, 10)), int(random.integers(1, 5))
+    return Case(
+        int(random.integers(1, 3)), channels * groups, spatial, filters * groups, kernel, pads, strides,
+        dilation, groups,
+    )  # fmt: skip
+
+
+def check_any_convolution_is_rewritten_rightly_or_refused(mock: Any) -> None:
+    random = np.random.default_rng(23)
+    done: dict[str, int] = {}
+    for _ in range(60):
+        case = _any_case(random)
+        channels = case.channels // case.groups
+        folded = channels * math.prod(case.strides or ())
+        paddings = [f"/channels={-(-n // 8) * 8}" for n in (channels, folded)] + ["/channels=4", ""]
+        for direction in DIRECTIONS:
+            layout = str(random.choice(["channels_last", "channels_first"]))
+            dtype = str(random.choice(["float16", "float32", "float64"]))
+            descriptor = case.descriptor(direction, dtype, layout)
+            parts = (("", "/fold"), paddings, ("", "/explicit-padding"), ("", "/swapped"))
+            for chosen in sorted({"".join(choice) for choice in itertools.product(*parts)}):
+                try:
+                    run(descriptor, f"cudnn:eng0{chosen}")
+                except errors.NotFoundError:
+                    continue
+                except AssertionError as error:
+                    raise AssertionError(f"{chosen} of {descriptor.key}: {error}") from error
+                kind = re.sub("=[0-9]+", "", chosen)
+                done[kind] = done.get(kind, 0) + 1
+    assert len(done) == 16, done
+    assert all(count >= 5 for count in done.values()), done
 
 
 def _check_rewritings(options: Iterator[dict[str, str]], case: str) -> None:

@@ -74,11 +74,13 @@ def _one_of_each_kind(names: list[str]) -> Iterator[str]:
             yield name
 
 
-def _check_candidates(device: Device, descriptor: ConvDescriptor, option: str, every: bool) -> int:
+def _check_candidates(
+    device: Device, descriptor: ConvDescriptor, option: str, every: bool, rewriting: str = ""
+) -> int:
     """Runs them; those that cuDNN cannot build or run here are counted apart, the others must be right."""
     x, w, y = random_operands(descriptor)
     expected = _expect(descriptor, option, x, w, y)
-    names = engines.candidates(descriptor, "cuda")
+    names = [name for name in engines.candidates(descriptor, "cuda") if rewriting in name]
     right = 0
     for name in names if every else _one_of_each_kind(names):
         try:
@@ -113,7 +115,11 @@ def test_algorithms_agree_with_float64(device: Device, case: str, option: str) -
         assert _check_candidates(device, descriptor, option, every=option == "float16") >= 1
 
 
-@pytest.mark.parametrize("case", ["plain", "stem", "pointwise", "depthwise", "grouped_dilated", "one_axis"])
+@pytest.mark.parametrize(
+    "case",
+    ["plain", "stem", "pointwise", "depthwise", "grouped_dilated", "one_axis"]
+    + ["same_stem", "same_strided", "same_strided_grouped"],
+)
 def test_layouts(device: Device, case: str) -> None:
     for direction in DIRECTIONS:
         for layout in ("channels_last", "channels_first"):
@@ -122,6 +128,24 @@ def test_layouts(device: Device, case: str) -> None:
                     CASES[case], direction, "float16", layout=layout, filter_layout=filter_layout
                 )
                 assert _check_candidates(device, descriptor, "float16", every=False) >= 1
+
+
+@pytest.mark.parametrize("option", ["float16", "tf32", "float32"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        CASES["same_stem"],
+        CASES["same_strided"],
+        CASES["same_strided_grouped"],
+        Case(8, 3, (64, 48), 32, (7, 7), ((2, 3), (2, 3)), strides=(2, 2)),
+    ],
+    ids=["same_stem", "same_strided", "same_strided_grouped", "same_stem_of_many_blocks"],
+)
+def test_padding_written_out(device: Device, case: Case, option: str) -> None:
+    for direction in DIRECTIONS:
+        for layout in ("channels_last", "channels_first"):
+            descriptor = _describe(case, direction, option, layout=layout)
+            assert _check_candidates(device, descriptor, option, True, "/explicit-padding") >= 1
 
 
 @pytest.mark.parametrize("option", ["float16", "bfloat16", "float32"])

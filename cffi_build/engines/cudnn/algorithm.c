@@ -45,6 +45,8 @@ tc_status tc_algorithm_format(const tc_algorithm *algorithm, int32_t layout, cha
         put(&w, "/fold");
     if (algorithm->rewrite.channels)
         put(&w, "/channels=%" PRId64, algorithm->rewrite.channels);
+    if (algorithm->rewrite.explicit_padding)
+        put(&w, "/explicit-padding");
     if (algorithm->rewrite.swapped)
         put(&w, "/swapped");
     if (algorithm->rewrite.other_layout)
@@ -98,6 +100,7 @@ static int take_rewrite(const char **at, int32_t layout, tc_rewrite *rewrite)
     rewrite->fold = take_text(at, "/fold");
     if (take_text(at, "/channels=") && !take_number(at, &rewrite->channels))
         return 0;
+    rewrite->explicit_padding = take_text(at, "/explicit-padding");
     rewrite->swapped = take_text(at, "/swapped");
     if (take_text(at, "/layout=")) {
         rewrite->other_layout = 1;

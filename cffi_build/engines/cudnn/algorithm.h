@@ -2,10 +2,12 @@
  * The name of an algorithm, and what it stands for: an engine of cuDNN with the settings of its knobs, and
  * how the convolution is rewritten before cuDNN sees it.
  *
- *     cudnn:eng22:k2=5,k13=1,k14=3/fold/channels=16/swapped
+ *     cudnn:eng22:k2=5,k13=1,k14=3/fold/channels=16/explicit-padding/swapped
  *
  * /fold             strides are folded into channels: each s x s block of positions becomes one position
  * /channels=N       input channels of a group, after folding, are padded with zeros to N
+ * /explicit-padding the zeros around the input are written into a copy of it, and cuDNN pads nothing; without
+ *                   it cuDNN pads, and uneven padding keeps it from its best engines
  * /swapped          input and output change roles, the filter is turned round: backward_data runs as a
  *                   forward convolution, forward as backward_data
  * /layout=L         activations are converted to channels-last or channels-first
@@ -20,6 +22,7 @@ enum { TC_MAX_KNOBS = 32 };
 
 typedef struct tc_rewrite {
     int fold, swapped;
+    int explicit_padding;
     int other_layout;  /* activations in the layout that the caller's are not in */
     int64_t channels;  /* 0: not padded */
 } tc_rewrite;

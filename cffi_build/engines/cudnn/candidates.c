@@ -100,7 +100,8 @@ static void add_for_few_channels(const tc_conv *c, tc_rewrite *rewrites, int *co
         add(rewrites, count, (tc_rewrite){.channels = 4});
 }
 
-int tc_rewrites_for(const tc_conv *conv, tc_rewrite rewrites[TC_MAX_REWRITES])
+/* The plain one first. */
+static int rewrites_with_implicit_padding(const tc_conv *conv, tc_rewrite *rewrites)
 {
     int count = 0, rank = conv->spatial_rank;
     int unit_stride = all_equal(conv->stride, rank, 1);
@@ -117,6 +118,30 @@ int tc_rewrites_for(const tc_conv *conv, tc_rewrite rewrites[TC_MAX_REWRITES])
         if (conv->x_layout == TC_CHANNELS_FIRST)
             add(rewrites, &count, (tc_rewrite){.swapped = 1, .other_layout = 1});
     }
+    return count;
+}
+
+/* cuDNN's best engines pad as much before an axis as after it: where it is asked otherwise, zeros are written out. */
+static void add_with_explicit_padding(const tc_conv *conv, tc_rewrite rewrite, tc_rewrite *rewrites, int *count)
+{
+    tc_problem problem;
+    if (tc_problem_make(conv, &rewrite, &problem) != TC_OK || pads_evenly(&problem.conv))
+        return;
+    rewrite.explicit_padding = 1;
+    if (tc_problem_make(conv, &rewrite, &problem) == TC_OK)
+        add(rewrites, count, rewrite);
+}
+
+int tc_rewrites_for(const tc_conv *conv, tc_rewrite rewrites[TC_MAX_REWRITES])
+{
+    tc_rewrite implicit[TC_MAX_REWRITES];
+    int implicit_count = rewrites_with_implicit_padding(conv, implicit), count = 0;
+    add(rewrites, &count, implicit[0]);
+    for (int i = 1; i < implicit_count; i++)
+        add_with_explicit_padding(conv, implicit[i], rewrites, &count);
+    for (int i = 1; i < implicit_count; i++)
+        add(rewrites, &count, implicit[i]);
+    add_with_explicit_padding(conv, implicit[0], rewrites, &count);
     return count;
 }
 

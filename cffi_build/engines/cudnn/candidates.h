@@ -7,7 +7,7 @@
 #include "problem.h"
 
 /* The rewritings worth trying, the plain one first; returns how many. */
-enum { TC_MAX_REWRITES = 8 };
+enum { TC_MAX_REWRITES = 12 };
 int tc_rewrites_for(const tc_conv *conv, tc_rewrite rewrites[TC_MAX_REWRITES]);
 
 /* Whether an engine with these notes may serve the convolution: arithmetic as asked for, and determinism. */

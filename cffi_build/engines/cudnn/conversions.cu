@@ -64,9 +64,9 @@ __device__ void pack_activation(const T *__restrict__ source, T *__restrict__ ta
         return;
     uint32_t row = map.groups * map.padded;
     uint32_t pixel = index / chunks, first = (index - pixel * chunks) * TC_CHUNK;
-    uint32_t rest = pixel, p[3];
+    uint32_t rest = pixel, p[3]; /* of the caller's tensor; in the zeros ahead of it p wraps beyond its size */
     for (int axis = 2; axis >= 0; axis--)
-        p[axis] = take(rest, map.folded[axis]) * map.fold[axis];
+        p[axis] = take(rest, map.folded[axis]) * map.fold[axis] - map.before[axis];
     const T *base = source + (int64_t)rest * map.stride_n;
     channel_cursor at(map, first);
     __align__(16) T values[TC_CHUNK];
@@ -75,16 +75,22 @@ __device__ void pack_activation(const T *__restrict__ source, T *__restrict__ ta
         uint32_t x0 = p[0] + at.r[0], x1 = p[1] + at.r[1], x2 = p[2] + at.r[2];
         bool inside = first + i < row && at.r[0] < map.fold[0] && x0 < map.size[0] && x1 < map.size[1] &&
                       x2 < map.size[2];
-        int64_t offset = (int64_t)x0 * map.stride[0] + (int64_t)x1 * map.stride[1] + (int64_t)x2 * map.stride[2] +
+        int64_t offset = (int32_t)x0 * map.stride[0] + (int32_t)x1 * map.stride[1] + (int32_t)x2 * map.stride[2] +
                          (int64_t)(at.group * map.channels + at.channel) * map.stride_c;
         values[i] = inside ? base[offset] : T(0);
         at.advance(map);
     }
     T *out = target + (int64_t)pixel * row + first;
+    const uint32_t in_8_bytes = sizeof(uint2) / sizeof(T);
     if (row % TC_CHUNK == 0) {
 #pragma unroll
         for (int i = 0; i < (int)(sizeof values / 16); i++)
             reinterpret_cast<uint4 *>(out)[i] = reinterpret_cast<const uint4 *>(values)[i];
+    } else if (row % in_8_bytes == 0) {
+#pragma unroll
+        for (uint32_t i = 0; i < TC_CHUNK; i += in_8_bytes)
+            if (first + i < row)
+                *reinterpret_cast<uint2 *>(out + i) = *reinterpret_cast<const uint2 *>(values + i);
     } else {
         for (uint32_t i = 0; i < TC_CHUNK && first + i < row; i++)
             out[i] = values[i];
@@ -105,11 +111,11 @@ __device__ void unpack_activation(const T *__restrict__ source, T *__restrict__ 
     bool inside = true; /* the problem has no positions that no tap reaches: zero there */
     for (int axis = 2; axis >= 0; axis--) {
         x[axis] = take(rest, map.size[axis]);
-        p[axis] = x[axis] / map.fold[axis];
+        p[axis] = (x[axis] + map.before[axis]) / map.fold[axis];
         inside = inside && p[axis] < map.folded[axis];
     }
     for (int axis = 0; axis < 3; axis++)
-        position = position * map.fold[axis] + x[axis] - p[axis] * map.fold[axis];
+        position = position * map.fold[axis] + x[axis] + map.before[axis] - p[axis] * map.fold[axis];
     int64_t row = ((int64_t)rest * map.folded[0] + p[0]) * map.folded[1] + p[1];
     row = (row * map.folded[2] + p[2]) * (map.groups * map.padded);
     T *out = target + (int64_t)rest * map.stride_n + (int64_t)x[0] * map.stride[0] + (int64_t)x[1] * map.stride[1] +

@@ -4,7 +4,8 @@
  *
  * An activation of the problem is channels-last and dense: position p of the problem holds, for each group,
  * the channels of the fold[0] x fold[1] x fold[2] positions fold * p + r of the caller's tensor, r-major,
- * then zeros up to `padded`. Without folding and padding this is a copy.
+ * then zeros up to `padded`. Where the zeros around the caller's tensor are written out, positions count
+ * from its padded corner, `before` ahead of its own. Without all of these this is a copy.
  *
  * Tap u of the problem's filter is tap r + fold * u + offset of the caller's filter for the part of the
  * input channels that position r was folded into (zero where there is no such tap). `swapped` exchanges the
@@ -19,6 +20,7 @@ typedef struct tc_activation_map {
     int64_t stride_n, stride_c, stride[3]; /* the caller's, in elements */
     uint32_t batch, size[3];               /* the caller's positions */
     uint32_t folded[3], fold[3];           /* the problem's positions */
+    uint32_t before[3];                    /* written-out zeros ahead of the caller's positions */
     uint32_t groups, channels, padded;     /* channels of a group: the caller's, the problem's */
 } tc_activation_map;
 

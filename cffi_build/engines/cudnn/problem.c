@@ -44,11 +44,32 @@ void tc_filter_strides(const int64_t *dims, int32_t rank, int32_t filter_layout,
 
 /* ---- the rewritten convolution --------------------------------------------------------------------------- */
 
-/* What folding does along each axis; without it, fold is 1 and offset 0. */
+/* What is done along each axis: without folding, fold is 1 and offset 0; without written-out zeros, before is 0. */
 typedef struct folding {
-    int64_t fold[TC_MAX_SPATIAL], offset[TC_MAX_SPATIAL];
+    int64_t fold[TC_MAX_SPATIAL], offset[TC_MAX_SPATIAL], before[TC_MAX_SPATIAL];
     int64_t positions; /* product of fold */
 } folding;
+
+/* Far beyond any memory, and products of sizes stay far from overflow. */
+static const int64_t MOST_ELEMENTS = INT64_C(1) << 44;
+
+/* Zeros around x become part of it. How many is the convolution's to say, so a name cannot make x any larger. */
+static tc_status write_out_padding(tc_conv *c, folding *f)
+{
+    int64_t written = 0, elements = c->x_dims[0] * c->x_dims[1];
+    for (int axis = 0; axis < c->spatial_rank; axis++) {
+        int64_t zeros = c->pad_before[axis] + c->pad_after[axis];
+        f->before[axis] = c->pad_before[axis];
+        c->x_dims[2 + axis] += zeros;
+        c->pad_before[axis] = c->pad_after[axis] = 0;
+        written += zeros;
+        if (__builtin_mul_overflow(elements, c->x_dims[2 + axis], &elements) || elements > MOST_ELEMENTS)
+            return tc_fail(TC_UNSUPPORTED, "the tensor is too large to be copied with the zeros around it");
+    }
+    if (written == 0)
+        return tc_fail(TC_UNSUPPORTED, "this convolution has no padding to write out");
+    return TC_OK;
+}
 
 static int64_t floor_divide(int64_t a, int64_t b)
 {
@@ -83,7 +104,6 @@ static tc_status fold_axis(tc_conv *c, int axis, folding *f)
 
 static tc_status fold_strides(tc_conv *c, const tc_rewrite *rewrite, folding *f)
 {
-    f->positions = 1;
     for (int axis = 0; axis < c->spatial_rank; axis++) {
         f->fold[axis] = 1;
         f->offset[axis] = 0;
@@ -182,9 +202,9 @@ static tc_status convert_layout(tc_conversion *conversion, const int64_t *dims, 
     return check(conversion);
 }
 
-/* The caller's x to the folded and padded one, which is channels-last. */
-static tc_status convert_folded(tc_conversion *conversion, const tc_conv *caller, const tc_conv *folded,
-                                const folding *f)
+/* The caller's x to the problem's, or back, where more than the layout differs: that one is channels-last. */
+static tc_status convert_input(tc_conversion *conversion, const tc_conv *caller, const tc_conv *folded,
+                               const folding *f)
 {
     tc_activation_map *map = &conversion->map.activation;
     int64_t strides[TC_MAX_DIMS];
@@ -207,6 +227,7 @@ static tc_status convert_folded(tc_conversion *conversion, const tc_conv *caller
     for (int axis = 0; axis < caller->spatial_rank; axis++) {
         int at = place(caller, axis);
         map->stride[at] = strides[2 + axis];
+        map->before[at] = (uint32_t)f->before[axis];
         map->size[at] = (uint32_t)caller->x_dims[2 + axis];
         map->folded[at] = (uint32_t)folded->x_dims[2 + axis];
         map->fold[at] = (uint32_t)f->fold[axis];
@@ -296,20 +317,24 @@ static tc_status check_sizes(const tc_conv *c)
 
 tc_status tc_problem_make(const tc_conv *conv, const tc_rewrite *rewrite, tc_problem *problem)
 {
-    folding f;
+    folding f = {.positions = 1};
     memset(problem, 0, sizeof *problem);
     problem->conv = *conv;
     problem->swapped = rewrite->swapped;
     tc_conv *c = &problem->conv;
-    int folded_or_padded = rewrite->fold || rewrite->channels;
-    if (folded_or_padded && rewrite->other_layout)
+    int reshaped = rewrite->fold || rewrite->channels || rewrite->explicit_padding;
+    if (reshaped && rewrite->other_layout)
         return tc_fail(TC_UNSUPPORTED, "folded and padded tensors are always channels-last");
     int32_t layout = rewrite->other_layout ? (conv->x_layout == TC_CHANNELS_LAST ? TC_CHANNELS_FIRST : TC_CHANNELS_LAST)
                                            : conv->x_layout;
-    if (folded_or_padded)
+    if (reshaped)
         layout = TC_CHANNELS_LAST;
 
     tc_status status = check_sizes(conv);
+    if (status == TC_OK && rewrite->explicit_padding)
+        status = write_out_padding(c, &f);
+    if (status == TC_OK)
+        status = check_sizes(c); /* before the maps count them */
     if (status == TC_OK)
         status = fold_strides(c, rewrite, &f);
     if (status == TC_OK)
@@ -324,8 +349,8 @@ tc_status tc_problem_make(const tc_conv *conv, const tc_rewrite *rewrite, tc_pro
 
     c->x_layout = c->y_layout = layout;
     c->w_layout = layout == TC_CHANNELS_LAST ? TC_OHWI : TC_OIHW;
-    if (folded_or_padded)
-        status = convert_folded(&problem->x, conv, &folded, &f);
+    if (reshaped)
+        status = convert_input(&problem->x, conv, &folded, &f);
     else
         status = convert_layout(&problem->x, conv->x_dims, conv->spatial_rank, conv->x_dtype, conv->x_layout, layout,
                                 conv->direction == TC_BACKWARD_DATA);
