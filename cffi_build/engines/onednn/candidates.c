@@ -17,6 +17,7 @@
 
 #include "onednn.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,9 +178,16 @@ static int compare_choices(const void *left, const void *right)
     return a->rank != b->rank ? a->rank - b->rank : a->formulation - b->formulation;
 }
 
-tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices)
+static void free_choices(const onednn_engine *engine, onednn_choices *choices)
 {
+    for (size_t i = 0; i < choices->count; i++)
+        engine->library.primitive_desc_destroy(choices->items[i].desc);
+    free(choices->items);
     memset(choices, 0, sizeof *choices);
+}
+
+static tc_status make_choices(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices)
+{
     const onednn_formulation *const *order = problem->channels_last ? channels_last_order : other_order;
     tc_status status = TC_OK;
     for (int i = 0; i < FORMULATIONS && status == TC_OK; i++)
@@ -187,7 +195,7 @@ tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem 
     if (status == TC_OK && choices->count == 0)
         status = tc_fail(TC_UNSUPPORTED, "oneDNN has no implementation of this convolution for this processor");
     if (status != TC_OK) {
-        onednn_choices_free(engine, choices);
+        free_choices(engine, choices);
         return status;
     }
     drop_repeated(engine, choices);
@@ -195,12 +203,56 @@ tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem 
     return TC_OK;
 }
 
-void onednn_choices_free(const onednn_engine *engine, onednn_choices *choices)
+/* ---- lists that are kept ------------------------------------------------------------------------------ */
+
+/*
+ * Asking oneDNN for all implementations takes about a millisecond, and a convolution is asked about when it is
+ * traced, when its algorithm is settled, and for each plan of a search: the latest lists are kept.
+ */
+enum { LISTINGS = 16 };
+
+typedef struct onednn_listing {
+    onednn_problem problem;
+    onednn_choices choices; /* empty where nothing is kept */
+    uint64_t used;
+} onednn_listing;
+
+/* The listing of a problem, else the one that was used longest ago. */
+static onednn_listing *find_listing(onednn_listing *listings, const onednn_problem *problem)
 {
-    for (size_t i = 0; i < choices->count; i++)
-        engine->library.primitive_desc_destroy(choices->items[i].desc);
-    free(choices->items);
-    memset(choices, 0, sizeof *choices);
+    onednn_listing *oldest = listings;
+    for (onednn_listing *listing = listings; listing < listings + LISTINGS; listing++) {
+        if (listing->choices.count && memcmp(&listing->problem, problem, sizeof *problem) == 0)
+            return listing;
+        if (listing->used < oldest->used)
+            oldest = listing;
+    }
+    return oldest;
+}
+
+tc_status onednn_choices_of(onednn_engine *engine, const onednn_problem *problem, const onednn_choices **choices)
+{
+    if (!engine->listings && !(engine->listings = calloc(LISTINGS, sizeof *engine->listings)))
+        return tc_fail(TC_OUT_OF_MEMORY, "no memory for lists of implementations");
+    onednn_listing *listing = find_listing(engine->listings, problem);
+    if (!listing->choices.count || memcmp(&listing->problem, problem, sizeof *problem) != 0) {
+        free_choices(engine, &listing->choices);
+        tc_status status = make_choices(engine, problem, &listing->choices);
+        if (status != TC_OK)
+            return status;
+        memcpy(&listing->problem, problem, sizeof *problem); /* the gaps between fields as well */
+    }
+    listing->used = ++engine->uses;
+    *choices = &listing->choices;
+    return TC_OK;
+}
+
+void onednn_choices_forget(onednn_engine *engine)
+{
+    for (int i = 0; engine->listings && i < LISTINGS; i++)
+        free_choices(engine, &engine->listings[i].choices);
+    free(engine->listings);
+    engine->listings = NULL;
 }
 
 #endif

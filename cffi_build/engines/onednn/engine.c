@@ -13,6 +13,7 @@
 static void destroy_state(onednn_engine *engine)
 {
     const onednn_library *lib = &engine->library;
+    onednn_choices_forget(engine);
     if (engine->attributes)
         lib->primitive_attr_destroy(engine->attributes);
     if (engine->stream)
@@ -133,13 +134,10 @@ typedef struct candidates_job {
 static tc_status run_candidates(void *argument)
 {
     candidates_job *job = argument;
-    onednn_choices choices;
-    tc_status status = onednn_choices_make(job->engine, job->problem, &choices);
-    if (status != TC_OK)
-        return status;
-    for (size_t i = 0; i < choices.count && status == TC_OK; i++)
-        status = tc_candidate_add(job->list, choices.items[i].candidate.name, choices.items[i].candidate.flags);
-    onednn_choices_free(job->engine, &choices);
+    const onednn_choices *choices;
+    tc_status status = onednn_choices_of(job->engine, job->problem, &choices);
+    for (size_t i = 0; status == TC_OK && i < choices->count; i++)
+        status = tc_candidate_add(job->list, choices->items[i].candidate.name, choices->items[i].candidate.flags);
     return status;
 }
 

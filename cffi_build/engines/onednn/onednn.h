@@ -92,6 +92,8 @@ typedef struct onednn_engine {
     dnnl_engine_t cpu;
     dnnl_stream_t stream;
     dnnl_primitive_attr_t attributes; /* strict float32, scratchpads from the caller */
+    struct onednn_listing *listings;  /* of candidates.c, as is `uses` */
+    uint64_t uses;
 } onednn_engine;
 
 /* ---- environment.c ------------------------------------------------------------------------------- */
@@ -156,9 +158,13 @@ typedef struct onednn_choices {
     size_t count, capacity;
 } onednn_choices;
 
-/* All implementations, the default first; each different from those before it. */
-tc_status onednn_choices_make(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices);
-void onednn_choices_free(const onednn_engine *engine, onednn_choices *choices);
+/*
+ * All implementations, the default first; each different from those before it. The list is the engine's, and
+ * stays until the next call.
+ */
+tc_status onednn_choices_of(onednn_engine *engine, const onednn_problem *problem, const onednn_choices **choices);
+/* Frees the lists that the engine keeps. */
+void onednn_choices_forget(onednn_engine *engine);
 
 /* ---- defects.c ----------------------------------------------------------------------------------- */
 
@@ -188,7 +194,7 @@ typedef struct onednn_plan {
     size_t workspace;
 } onednn_plan;
 
-tc_status onednn_plan_make(const onednn_engine *engine, const onednn_problem *problem, const char *name,
+tc_status onednn_plan_make(onednn_engine *engine, const onednn_problem *problem, const char *name,
                            onednn_plan **plan);
 void onednn_plan_free(const onednn_engine *engine, onednn_plan *plan);
 /* workspace: plan->workspace bytes for scratchpads and reordered tensors; nothing in it outlives the call. */

@@ -99,17 +99,17 @@ static tc_status fill_plan(const onednn_engine *engine, const onednn_problem *pr
     return status;
 }
 
-tc_status onednn_plan_make(const onednn_engine *engine, const onednn_problem *problem, const char *name,
+tc_status onednn_plan_make(onednn_engine *engine, const onednn_problem *problem, const char *name,
                            onednn_plan **result)
 {
-    onednn_choices choices;
-    tc_status status = onednn_choices_make(engine, problem, &choices);
+    const onednn_choices *choices;
+    tc_status status = onednn_choices_of(engine, problem, &choices);
     if (status != TC_OK)
         return status;
     const onednn_choice *choice = NULL;
-    for (size_t i = 0; i < choices.count && !choice; i++)
-        if (strcmp(choices.items[i].candidate.name, name) == 0)
-            choice = &choices.items[i];
+    for (size_t i = 0; i < choices->count && !choice; i++)
+        if (strcmp(choices->items[i].candidate.name, name) == 0)
+            choice = &choices->items[i];
     onednn_plan *plan = choice ? calloc(1, sizeof *plan) : NULL;
     if (!choice) {
         status = tc_fail(TC_NOT_FOUND, "oneDNN has no algorithm '%s' for this convolution", name);
@@ -119,7 +119,6 @@ tc_status onednn_plan_make(const onednn_engine *engine, const onednn_problem *pr
         plan->direction = problem->direction;
         status = fill_plan(engine, problem, choice->desc, plan);
     }
-    onednn_choices_free(engine, &choices);
     if (status == TC_OK)
         *result = plan;
     else if (plan)
