@@ -34,6 +34,30 @@ static int is_stale(const tc_choice *choice)
     return tc_config_mode() == TC_MODE_REFRESH && choice->refreshes != tc_config_refreshes();
 }
 
+/* Taken over from another size or from a model: it runs at once, and is measured when it has come back often. */
+static int is_guess(const tc_record *record)
+{
+    return record->provenance == TC_COPIED || record->provenance == TC_PREDICTED;
+}
+
+/* Whether a copied choice is what the store has for it, also where other entries have come since. */
+static int is_still_stored(tc_entry *entry, const tc_choice *choice)
+{
+    uint64_t generation = tc_store_generation();
+    if (atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == generation)
+        return 1;
+    char environment[TC_ENVIRONMENT_SIZE];
+    tc_record record;
+    int measured_here;
+    const tc_engine *engine = choice->engine;
+    if (engine->ops->environment(engine->state, entry->device_ordinal, environment, sizeof environment) != TC_OK ||
+        !tc_store_find(entry->key, environment, &record, &measured_here) || !is_guess(&record) ||
+        strcmp(record.algorithm, choice->algorithm) != 0)
+        return 0;
+    atomic_store_explicit(&entry->store_generation, generation, memory_order_relaxed);
+    return 1;
+}
+
 int tc_choice_stands(tc_entry *entry, const tc_choice *choice, const tc_context *ctx)
 {
     switch (choice->state) {
@@ -45,8 +69,7 @@ int tc_choice_stands(tc_entry *entry, const tc_choice *choice, const tc_context 
     case TC_CHOICE_COPIED:
         if (is_stale(choice) || tc_config_batch_policy() == TC_POLICY_EXACT)
             atomic_store_explicit(&entry->runs_left, 0, memory_order_relaxed);
-        return atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == tc_store_generation() &&
-               !may_measure(entry, choice->engine, ctx);
+        return is_still_stored(entry, choice) && !may_measure(entry, choice->engine, ctx);
     case TC_CHOICE_DEFAULT:
         return tc_config_mode() != TC_MODE_REPLAY &&
                atomic_load_explicit(&entry->store_generation, memory_order_relaxed) == tc_store_generation() &&
@@ -153,12 +176,6 @@ static void publish_copied(question *q, tc_choice *choice, int32_t copies_before
     atomic_store_explicit(&q->entry->runs_left, (uint64_t)copies_before_measuring - 1, memory_order_relaxed);
     tc_entry_count(q->entry, TC_COUNT_COPIED);
     publish(q->entry, choice, TC_CHOICE_COPIED);
-}
-
-/* Taken over from another size or from a model: it runs at once, and is measured when it has come back often. */
-static int is_guess(const tc_record *record)
-{
-    return record->provenance == TC_COPIED || record->provenance == TC_PREDICTED;
 }
 
 static void publish_by_provenance(question *q, tc_choice *choice, const tc_config *config)
