@@ -70,8 +70,8 @@ class Config:
             copied, and is measured when it comes back often, so that a short last batch or a validation
             never waits. `"exact"`: each is measured at first sight.
         copies_before_measuring: Runs of a size with a copied algorithm before it is measured.
-        maximum_sizes: How many image sizes of one convolution are measured at first sight; further ones
-            take the algorithm of the nearest by pixels.
+        maximum_sizes: How many image sizes of one convolution are measured at first sight, at least 1;
+            further ones take the algorithm of the nearest by pixels.
         record_candidates: Whether every candidate of a search is kept, with its samples, workspace and why it
             was dropped (`keras_tunedconv.core.trials`); databases store it.
         resume: Whether keys whose stored search was cut short by a budget go on being measured.
@@ -162,7 +162,7 @@ class _Defaults:
     margin, drop_ratio = 0.03, 2.0
     workspace_limit_bytes = 1 << 30
     record_candidates = 0
-    batch_policy, copies_before_measuring, maximum_sizes = BATCH_POLICIES.index("nearest"), 20, 4
+    batch_policy, copies_before_measuring, maximum_sizes = BATCH_POLICIES.index("nearest"), 20, 1
 
 
 def _read() -> Any:

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from keras_tunedconv.bench import sizes, tools
 from keras_tunedconv.cli.main import main
-from keras_tunedconv.core.config import config
 from keras_tunedconv.core.descriptor import DIRECTIONS
 from keras_tunedconv.tuning.merge import identity
 from keras_tunedconv.tuning.schema import decode, encode
@@ -24,8 +23,7 @@ def test_sizes_are_trained_on_twice_by_stock_and_tuned(monkeypatch):
     monkeypatch.setattr(sizes, "SIZES", (16, 20, 24))
     monkeypatch.setattr(sizes, "_LAYERS", ((4, 2), (4, 1)))
     rounds = []
-    with config.override(maximum_sizes=1):
-        report = sizes.run(batch=2, rounds=1, progress=rounds.append)
+    report = sizes.run(batch=2, rounds=1, progress=rounds.append)
     assert report["sizes"] == 3
     assert len(rounds) == len(report["rounds"]) == 1
     for name in ("first", "second"):

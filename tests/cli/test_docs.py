@@ -71,8 +71,8 @@ def test_the_example_of_a_key_is_one():
 def test_the_numbers_of_the_policies_are_the_defaults():
     text = (FOLDER / "policies.md").read_text()
     assert f"come back {config.copies_before_measuring} times" in text
-    assert config.maximum_sizes == 4
-    assert "from the fifth of a convolution on" in text
+    assert config.maximum_sizes == 1
+    assert "40 image sizes measure no more than one" in text
 
 
 def test_no_backend_is_imported():

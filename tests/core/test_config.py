@@ -27,7 +27,7 @@ def test_defaults():
     assert config.process_budget == 60.0
     assert config.margin == 0.03
     assert config.workspace_limit == 1 << 30
-    assert (config.batch_policy, config.copies_before_measuring, config.maximum_sizes) == ("nearest", 20, 4)
+    assert (config.batch_policy, config.copies_before_measuring, config.maximum_sizes) == ("nearest", 20, 1)
 
 
 def test_tune_is_the_heuristic_mode():
