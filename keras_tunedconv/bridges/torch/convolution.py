@@ -18,8 +18,16 @@ from keras_tunedconv.core.errors import UnavailableError
 
 # Subclasses (DTensor, quantised tensors) have rules for torch's own operators only.
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-# torch 2.6 does not tell an export from a compilation; both are left to Keras there.
-_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
+if hasattr(torch.compiler, "is_exporting"):
+
+    @torch.compiler.assume_constant_result
+    def _is_exporting() -> bool:
+        # Asked outside of what is traced: up to torch 2.12 a compilation takes the answer to be True.
+        return bool(torch.compiler.is_exporting())
+
+else:  # torch 2.6 does not tell an export from a compilation; both are left to Keras there.
+    _is_exporting = torch.compiler.is_compiling
 
 
 def convolution(
@@ -89,6 +97,7 @@ def _are_plain(inputs: Any, kernel: Any) -> bool:
         and type(kernel) in _PLAIN
         and inputs.device == kernel.device
         and inputs.device.type in DEVICES
+        and inputs.layout == kernel.layout == torch.strided
         and inputs.dtype in DTYPES
         and kernel.dtype in DTYPES
         and 3 <= inputs.ndim <= 5
