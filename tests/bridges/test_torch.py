@@ -19,7 +19,7 @@ from torch.autograd import forward_ad
 from torch.testing._internal.two_tensor import TwoTensor
 
 from keras_tunedconv.bridges import fallback
-from keras_tunedconv.bridges.torch import convolution, plans
+from keras_tunedconv.bridges.torch import autograd, convolution, dispatch, plans
 from keras_tunedconv.bridges.torch.geometry import Call, descriptor_of, geometry_text
 from keras_tunedconv.bridges.torch.operator import operator
 from keras_tunedconv.bridges.torch.stock import stock as aten
@@ -181,6 +181,70 @@ def test_transforms_of_torch_func(name, transform, float64):
     t = Tensors(name, "float64")
     close(*(FUNCTIONAL[transform](f, t.x, t.w) for f in (t.tuned, t.stock)))
     assert registry.stats()["fallbacks"] > 0, "the core's loops ran"
+
+
+class TestWhatTheDispatcherDoes:
+    """Calls that nothing watches go past torch's dispatcher; these are those that must not."""
+
+    def test_negated_views(self):
+        t = Tensors("plain")
+        lazily = torch.complex(torch.zeros_like(t.x), t.x).conj().imag
+        assert lazily.is_neg()
+        close(t.tuned(lazily, t.w), t.of_keras(-t.x, t.w))
+        x = t.x.clone().requires_grad_()
+        y = t.tuned(torch.complex(torch.zeros_like(x), x).conj().imag, t.w)
+        (dx,) = torch.autograd.grad(y, x, torch.ones_like(y))
+        x = t.x.clone().requires_grad_()
+        y = t.tuned(x, t.w)
+        close(dx, -torch.autograd.grad(y, x, torch.ones_like(y))[0])
+
+    def test_tensors_without_memory(self):
+        t = Tensors("plain")
+        nothing = torch._efficientzerotensor(t.x.shape)
+        close(t.tuned(nothing, t.w), torch.zeros(t.y.shape))
+
+    def test_layouts_without_strides(self):
+        t = Tensors("plain")
+        for x in (t.x.to_sparse(), t.x.to_mkldnn()):
+            assert convolution(x, t.w, **t.case.arguments, groups=1) is None
+
+    @pytest.mark.parametrize("differentiates", [False, True])
+    def test_modes_and_profilers_see_the_operator(self, differentiates):
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen = []
+
+        class Watch(TorchDispatchMode):
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                seen.append(str(func))
+                return func(*args, **(kwargs or {}))
+
+        t = Tensors("plain")
+        x = t.x.clone().requires_grad_(differentiates)
+        with Watch():
+            close(t.tuned(x, t.w).detach(), t.of_keras(t.x, t.w))
+        assert any(name.startswith("keras_tunedconv.convolution") for name in seen)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            y = t.tuned(x, t.w)
+            if differentiates:
+                y.sum().backward()
+        names = [event.key for event in profile.key_averages() if "keras_tunedconv::" in event.key]
+        assert "keras_tunedconv::convolution_kernel" in names
+
+    def test_other_versions_of_torch_dispatch_each_call(self, monkeypatch):
+        t = Tensors("plain")
+        monkeypatch.setattr(dispatch, "_can_tell", False)
+        monkeypatch.setattr(autograd, "execute", None)
+        check_values(t, t.tuned)
+
+    def test_what_nothing_watches_is_not_dispatched(self, monkeypatch):
+        t = Tensors("plain")
+        monkeypatch.setattr(autograd, "kernel", None)
+        monkeypatch.setattr(autograd, "operator", None)
+        check_values(t, t.tuned)
+        with torch.inference_mode():
+            t.case.check("forward", as_numpy(t.tuned(t.x, t.w)))
+            t.case.check("forward", as_numpy(t.tuned(t.x + 0, t.w + 0)))
 
 
 class TestCompile:

@@ -9,6 +9,8 @@ from torch.autograd import forward_ad
 
 from keras_tunedconv.bridges.shapes import DIRECTION_OF_RESULT, ROLES
 from keras_tunedconv.bridges.torch.batching import batch
+from keras_tunedconv.bridges.torch.dispatch import are_bare
+from keras_tunedconv.bridges.torch.execute import execute
 from keras_tunedconv.bridges.torch.operator import kernel, library, operator
 from keras_tunedconv.core.descriptor import DIRECTIONS
 
@@ -25,9 +27,18 @@ def transforms_active() -> bool:
 
 def apply(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
     """Call the operator so that whatever is at work around it can transform the call."""
-    if not torch.compiler.is_compiling() and transforms_active():
+    if torch.compiler.is_compiling():
+        return operator(lhs, rhs, shape, direction, geometry)
+    if transforms_active():
         return _Transformable.apply(lhs, rhs, shape, direction, geometry)
-    return operator(lhs, rhs, shape, direction, geometry)
+    call = _dispatched if are_bare(lhs, rhs) else operator
+    return call(lhs, rhs, shape, direction, geometry)
+
+
+def _compute(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
+    """The result alone; as `kernel` does it, and past the dispatcher where nobody is there to see it."""
+    call = execute if are_bare(lhs, rhs) else kernel
+    return call(lhs, rhs, shape, direction, geometry)
 
 
 def _gradient(ctx: Any, position: int, cotangent: Any, lhs: Any, rhs: Any) -> Any:
@@ -40,7 +51,7 @@ def _gradient(ctx: Any, position: int, cotangent: Any, lhs: Any, rhs: Any) -> An
     first, second, _result = ROLES[direction]
     index = DIRECTIONS.index(direction)
     shape = list((lhs, rhs)[position].shape) if index else []
-    call = kernel if _only_computes(*values.values()) else apply
+    call = _compute if _only_computes(*values.values()) else apply
     return call(values[first], values[second], shape, index, ctx.geometry)
 
 
@@ -52,7 +63,7 @@ class _Convolution(torch.autograd.Function):
         ctx.save_for_backward(lhs, rhs)
         ctx.save_for_forward(lhs, rhs)
         ctx.shape, ctx.direction, ctx.geometry = shape, direction, geometry
-        return kernel(lhs, rhs, shape, direction, geometry)
+        return _compute(lhs, rhs, shape, direction, geometry)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Any) -> Any:
@@ -92,7 +103,7 @@ class _Transformable(_Convolution):
 
 
 def _dispatched(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
-    call = kernel if _only_computes(lhs, rhs) else _Convolution.apply
+    call = _compute if _only_computes(lhs, rhs) else _Convolution.apply
     return call(lhs, rhs, shape, direction, geometry)
 
 
@@ -100,7 +111,9 @@ def _only_computes(lhs: Any, rhs: Any) -> bool:
     """Whether nothing differentiates a call with these operands, so that the kernel is enough."""
     if transforms_active() or (torch.is_grad_enabled() and (lhs.requires_grad or rhs.requires_grad)):
         return False
-    return all(forward_ad.unpack_dual(tensor).tangent is None for tensor in (lhs, rhs))
+    return forward_ad._current_level < 0 or all(
+        forward_ad.unpack_dual(tensor).tangent is None for tensor in (lhs, rhs)
+    )
 
 
 library.impl("convolution", _dispatched, "Autograd")
