@@ -198,6 +198,23 @@ class TestWhatTheDispatcherDoes:
         y = t.tuned(x, t.w)
         close(dx, -torch.autograd.grad(y, x, torch.ones_like(y))[0])
 
+    def test_tensors_of_inference_mode_can_be_trained_on(self):
+        t = Tensors("plain")
+        with torch.inference_mode():
+            x = t.x.clone()
+        assert x.is_inference()
+        w = leaf(t.w)
+        y = t.tuned(x, w)
+        (dw,) = torch.autograd.grad(y, w, t.y)
+        t.case.check("forward", as_numpy(y))
+        t.case.check("backward_filter", as_numpy(dw))
+
+    def test_functionalize(self):
+        t = Tensors("plain")
+        close(torch.func.functionalize(t.tuned_or_stock)(t.x, t.w), t.of_keras(t.x, t.w))
+        derivative = torch.func.grad(lambda x: torch.func.functionalize(t.tuned_or_stock)(x, t.w).sum())
+        close(derivative(t.x), torch.func.grad(lambda x: t.stock(x, t.w).sum())(t.x))
+
     def test_tensors_without_memory(self):
         t = Tensors("plain")
         nothing = torch._efficientzerotensor(t.x.shape)

@@ -35,6 +35,14 @@ def apply(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
     return call(lhs, rhs, shape, direction, geometry)
 
 
+def is_functionalized() -> bool:
+    """Whether the innermost transform is `functionalize`, which has no rule for autograd functions."""
+    if not transforms_active():
+        return False
+    innermost = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)()
+    return innermost is not None and innermost.key().name == "Functionalize"
+
+
 def _compute(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
     """The result alone; as `kernel` does it, and past the dispatcher where nobody is there to see it."""
     call = execute if are_bare(lhs, rhs) else kernel

@@ -10,7 +10,7 @@ import keras
 import torch
 
 from keras_tunedconv.bridges.fallback import note_fallback
-from keras_tunedconv.bridges.torch.autograd import apply, transforms_active
+from keras_tunedconv.bridges.torch.autograd import apply, is_functionalized, transforms_active
 from keras_tunedconv.bridges.torch.geometry import Geometry, geometry_text, output_sizes
 from keras_tunedconv.bridges.torch.plans import DEVICES, DTYPES, unserved
 from keras_tunedconv.core import engines
@@ -53,12 +53,18 @@ def convolution(
 
     Returns:
         The output, or `None` where Keras's own convolution has to run: exports, empty tensors, dtypes,
-        devices and sizes that no engine serves, subclasses of tensors, and calls that are an error.
+        devices and sizes that no engine serves, subclasses of tensors, `functionalize`, and
+        calls that are an error.
     """
     inputs, kernel = _as_tensor(inputs), _as_tensor(kernel)
     if _is_exporting() or torch.jit.is_tracing() or not _are_plain(inputs, kernel):
         return None
     inputs, kernel = _autocast(inputs, kernel)
+    if not torch.compiler.is_compiling() and is_functionalized():
+        return None
+    if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+        # Saving tensors of inference mode for a gradient is an error; Keras's own convolution copies them.
+        inputs, kernel = (each.clone() if each.is_inference() else each for each in (inputs, kernel))
     if inputs.dtype != kernel.dtype or padding not in ("same", "valid"):
         return None
     # Tensors in torch's channels_last memory format are dense in the other layout.
