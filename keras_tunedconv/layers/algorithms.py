@@ -7,6 +7,7 @@ algorithms are an error.
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -109,14 +110,22 @@ class Requests:
             self._patterns.add(pattern)
 
     def _check(self, pattern: ConvPattern, algorithms: dict[str, str]) -> None:
+        if self._conflict(pattern, algorithms):
+            gc.collect()  # layers of models that nobody has any more ask for nothing
+        conflict = self._conflict(pattern, algorithms)
+        if conflict:
+            raise ValueError(conflict)
+
+    def _conflict(self, pattern: ConvPattern, algorithms: dict[str, str]) -> str:
         for direction, name in algorithms.items():
             for number, (owner, other) in list(_asked.get((pattern, direction), {}).items()):
                 if number != id(self) and other != name:
-                    raise ValueError(
+                    return (
                         f"Layers {owner!r} and {self.owner!r} run the same {direction} convolution and ask "
                         f"for algorithms {other!r} and {name!r}; a compiled step cannot tell them apart. "
-                        "Ask for one."
+                        "Ask for one, or drop the model that the other layer is of."
                     )
+        return ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Requests, (self.owner, self.algorithms)
