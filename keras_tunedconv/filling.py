@@ -13,7 +13,7 @@ from keras_tunedconv.tuning.cache import TuningCache
 from keras_tunedconv.tuning.merge import identity
 
 
-def fill(model: Any, batch_sizes: Sequence[int]) -> int:
+def fill(model: Any, batch_sizes: Sequence[int] | int) -> int:
     """Copy the entries of a model's layers to batch sizes that have none, marked as copied.
 
     Each size takes the algorithm of the nearest measured one, for every environment there are entries of,
@@ -23,7 +23,7 @@ def fill(model: Any, batch_sizes: Sequence[int]) -> int:
 
     Args:
         model: A Keras model or layer.
-        batch_sizes: The batch sizes, as the device sees them.
+        batch_sizes: The batch sizes, or one, as the device sees them.
 
     Returns:
         How many entries were added.
@@ -38,7 +38,7 @@ def fill(model: Any, batch_sizes: Sequence[int]) -> int:
     model.save("model.keras")
     ```
     """
-    sizes = list(batch_sizes)
+    sizes = [batch_sizes] if isinstance(batch_sizes, int) else list(batch_sizes)
     if any(type(size) is not int or size < 1 for size in sizes):
         raise ValueError(f"batch_sizes must be integers of at least 1. Received: batch_sizes={batch_sizes!r}")
     added = 0

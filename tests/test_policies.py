@@ -145,8 +145,8 @@ def test_fill_copies_to_the_listed_sizes():
     with config.override(mode="replay"):
         model.predict(data(8)[0], batch_size=8, verbose=0)
     assert registry.stats()["measured"] == 2
-    assert fill(model, [8]) == 0
-    for bad in ([0], [2.0], ["4"]):
+    assert fill(model, [8]) == fill(model, 8) == 0
+    for bad in ([0], [2.0], ["4"], 0):
         with pytest.raises(ValueError, match="integers of at least 1"):
             fill(model, bad)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from keras_tunedconv.core.errors import check
+from keras_tunedconv.core.errors import InvalidArgumentError, check
 from keras_tunedconv.core.library import ffi, lib
 
 MODES = ("search", "heuristic", "replay", "refresh")
@@ -110,7 +110,7 @@ class Config:
         c = _read()
         for name, value in settings.items():
             if name == "tune":
-                name, value = "mode", "search" if value else "heuristic"
+                name, value = "mode", "search" if _converted(name, bool, value) else "heuristic"
             if name not in _FIELDS:
                 raise AttributeError(f"There is no setting {name!r}. Settings: tune, {', '.join(_FIELDS)}.")
             if name in _CHOICES:
@@ -118,18 +118,13 @@ class Config:
                     raise ValueError(f"{name} must be one of {_CHOICES[name]}. Received: {name}={value!r}")
                 value = _CHOICES[name].index(value)
             else:
-                try:
-                    value = _TYPES[name](value)
-                except (TypeError, ValueError, OverflowError):
-                    raise ValueError(
-                        f"{name} must be a {_TYPES[name].__name__}. Received: {name}={value!r}"
-                    ) from None
+                value = _converted(name, _TYPES[name], value)
             try:
                 setattr(c, _FIELDS[name], value)
             except OverflowError:
                 raise ValueError(f"{name} is out of range. Received: {name}={value!r}") from None
         if lib is not None:
-            check(lib.tc_set_config(c))
+            _set(c)
 
     @contextmanager
     def override(self, **settings: Any) -> Iterator[None]:
@@ -163,6 +158,31 @@ class _Defaults:
     workspace_limit_bytes = 1 << 30
     record_candidates = 0
     batch_policy, copies_before_measuring, maximum_sizes = BATCH_POLICIES.index("nearest"), 20, 1
+
+
+def _converted(name: str, wanted: type, value: Any) -> Any:
+    """The value as a bool, int or float; what would only become one by chance ("no", 2.5) is refused."""
+    try:
+        converted = wanted(value)
+        if isinstance(value, str) and wanted is not bool:  # out of the environment
+            return converted
+        if (not isinstance(value, str) and converted == value) or wanted is float:
+            return converted
+    except (TypeError, ValueError, OverflowError):
+        pass
+    expected = {bool: "True or False", int: "an integer", float: "a number"}[wanted]
+    raise ValueError(f"{name} must be {expected}. Received: {name}={value!r}")
+
+
+def _set(c: Any) -> None:
+    try:
+        check(lib.tc_set_config(c))
+    except InvalidArgumentError as error:
+        message = str(error)  # begins with the core's name of the field
+        for name, field in _FIELDS.items():
+            if message.startswith(f"{field} "):
+                message = name + message.removeprefix(field)
+        raise InvalidArgumentError(message) from None
 
 
 def _read() -> Any:

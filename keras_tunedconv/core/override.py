@@ -35,7 +35,7 @@ def override(algorithm: str, direction: str | None = None) -> Iterator[None]:
         direction: `"forward"`, `"backward_data"` or `"backward_filter"`; `None` for all three.
 
     Raises:
-        ValueError: there is no such direction, or the name is empty or too long.
+        ValueError: there is no such direction, or the name is none, empty or too long.
 
     Example:
 
@@ -44,6 +44,8 @@ def override(algorithm: str, direction: str | None = None) -> Iterator[None]:
         model.predict(x)
     ```
     """
+    if not isinstance(algorithm, str):
+        raise ValueError(f"algorithm must be the name of one. Received: algorithm={algorithm!r}")
     if direction is not None and direction not in DIRECTIONS:
         raise ValueError(f"direction must be one of {DIRECTIONS} or None. Received: direction={direction!r}")
     directions = DIRECTIONS if direction is None else (direction,)

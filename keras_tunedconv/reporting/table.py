@@ -119,7 +119,7 @@ class Report:
     def summary(self) -> str:
         """The totals in one line."""
         text = f"{format_seconds(self.tuning_seconds)} spent measuring, "
-        text += f"{format_seconds(self.saved_seconds)} saved in each step"
+        text += f"{format_seconds(self.saved_seconds)} saved in each step beside the library's defaults"
         if self.first_step is not None:
             text += (
                 f", first step {format_seconds(self.first_step.seconds)}, "
@@ -163,12 +163,20 @@ def report(model: Any = None, *, show: bool = True) -> Report:
     Returns:
         A `Report` with the lines in `rows` and the totals; its `save` writes a page or a picture.
 
+    Raises:
+        TypeError: `model` is none.
+
     Example:
 
     ```python
     keras_tunedconv.report(model).save("tuning.html")
     ```
     """
+    if model is not None and not hasattr(model, "weights"):
+        raise TypeError(
+            "model must be a Keras model or layer, or None; of a file `keras-tunedconv report FILE` tells. "
+            f"Received: model={model!r}"
+        )
     here = environments.current()
     found = [("", record) for record in registry.collect()[0]] if model is None else _of_model(model)
     shown = [(layer, record) for layer, record in found if record.environment in here]

@@ -114,4 +114,23 @@ def test_environment_variables():
 def test_budgets_in_the_environment_are_refused_as_elsewhere(name, budget):
     failed = run("import keras_tunedconv.core.config", **{f"KERAS_TUNEDCONV_{name}": budget})
     assert failed.returncode != 0
-    assert f"{name.lower()}_seconds must be above 0" in failed.stderr
+    assert f"{name.lower()} must be above 0" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"tune": "no"}, {"tune": 2}, {"verify": "off"}, {"record_candidates": "yes"}, {"minimum_runs": 2.5}],
+)
+def test_what_would_only_become_a_value_by_chance_is_refused(settings):
+    (name,) = settings
+    before = getattr(config, name)
+    with pytest.raises(ValueError, match=f"{name} must be (True or False|an integer)"):
+        config.update(**settings)
+    assert getattr(config, name) == before
+
+
+def test_messages_name_the_setting():
+    with pytest.raises(ValueError, match=r"^key_budget must be above 0"):
+        config.key_budget = -1
+    with pytest.raises(ValueError, match=r"^workspace_limit must be"):
+        config.workspace_limit = -5

@@ -103,3 +103,8 @@ def test_names_are_not_taken_for_markup(capsys):
     assert "[bold]x[/] <b>" in str(made)
     assert "&lt;b&gt;" in made._repr_html_()
     assert repr(made).startswith("<Report of 1 entries")
+
+
+def test_what_is_no_model_is_an_error_that_says_how_files_are_reported():
+    with pytest.raises(TypeError, match="keras-tunedconv report FILE"):
+        report("model.keras")
