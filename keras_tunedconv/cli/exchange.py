@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from keras_tunedconv.cli.files import UnreadableFile, check_there, read_entries, read_searches
+from keras_tunedconv.cli.files import UnreadableFile, check_there, read_entries, read_parts, read_searches
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.core.trials import Search
 from keras_tunedconv.tuning import database
@@ -62,7 +62,7 @@ def import_entries(database_file: Path, model: Path, environments: tuple[str, ..
     Keras backend is imported.
     """
     wanted = _chosen(database_file, environments)
-    check_there(model)
+    read_parts(model)
     try:
         added = add_entries(model, wanted)
     except ArchiveError as error:

@@ -221,10 +221,12 @@ def test_entries_of_a_later_schema_are_not_replaced(tmp_path):
 
 BAD_MODELS = {
     "missing": (lambda path: None, "does not exist; in"),
-    "garbage": (lambda path: path.write_bytes(b"no file of ours" * 100), "cannot be added"),
+    "garbage": (lambda path: path.write_bytes(b"no file of ours" * 100), "cannot be read"),
     "shards": (lambda path: path.write_text('{"weight_map": {}}'), "expected a .keras or .weights.h5 file"),
     "database": (lambda path: database.merge_into(path, make_records(1)), "keras-tunedconv merge"),
-    "folder": (lambda path: path.mkdir(), "cannot be added"),
+    "folder": (lambda path: path.mkdir(), "is no regular file"),
+    "pipe": (os.mkfifo, "is no regular file"),
+    "empty": (lambda path: path.touch(), "cannot be read"),
 }
 
 

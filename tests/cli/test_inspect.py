@@ -157,7 +157,7 @@ BAD = {
     "nothing": (lambda path, weights: None, "does not exist"),
     "empty": (lambda path, weights: path.write_bytes(b""), "cannot be read"),
     "text": (lambda path, weights: path.write_text("hello"), "cannot be read"),
-    "folder": (lambda path, weights: path.mkdir(), "cannot be read"),
+    "folder": (lambda path, weights: path.mkdir(), "is no regular file"),
     "cut off": (lambda path, weights: path.write_bytes(weights.read_bytes()[:3000]), "cannot be read"),
     "damaged archive": (damaged_archive, "cannot be read"),
     "archive without weights": (without_weights, "holds no model.weights.h5"),
