@@ -248,6 +248,20 @@ class TestWhatTheDispatcherDoes:
         names = [event.key for event in profile.key_averages() if "keras_tunedconv::" in event.key]
         assert "keras_tunedconv::convolution_kernel" in names
 
+    @pytest.mark.parametrize("name", ["plain", "groups"])
+    def test_flops_are_counted_as_those_of_torch(self, name):
+        from torch.utils.flop_counter import FlopCounterMode
+
+        t = Tensors(name)
+        counted = []
+        for f in (t.tuned, t.of_keras):
+            with FlopCounterMode(display=False) as mode:
+                with_gradients(f, t.x, t.w, t.y)
+            counted.append(mode.get_total_flops())
+        assert counted[0] > 0
+        if name == "plain":  # torch forgets the groups in gradients
+            assert counted[0] == counted[1]
+
     def test_other_versions_of_torch_dispatch_each_call(self, monkeypatch):
         t = Tensors("plain")
         monkeypatch.setattr(dispatch, "_can_tell", False)

@@ -7,9 +7,11 @@ backward directions (it does not follow from the operands), an index into `DIREC
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import register_flop_formula
 
 from keras_tunedconv.bridges.torch.execute import execute
 from keras_tunedconv.bridges.torch.geometry import result_shape
@@ -31,6 +33,14 @@ for _name in _NAMES:
     torch.library.register_fake(f"keras_tunedconv::{_name}", _fake, lib=library)
     for _device in DEVICES:
         library.impl(_name, execute, _device.upper())
+
+
+@register_flop_formula([getattr(torch.ops.keras_tunedconv, name) for name in _NAMES])
+def _flops(lhs: Any, rhs: Any, shape: Any, direction: int, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """Two for each product, as torch counts its own convolutions; the operands come as their shapes."""
+    w, y = ((rhs, out_shape), (lhs, rhs), (shape, rhs))[direction]
+    return int(2 * prod(y) * prod(w[:-1]))
+
 
 operator = torch.ops.keras_tunedconv.convolution.default
 kernel = torch.ops.keras_tunedconv.convolution_kernel.default
