@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from keras_tunedconv.core.trials import Search, Trial
-from keras_tunedconv.tuning.describe import format_problem, format_seconds, stdout_console
+from keras_tunedconv.tuning.describe import count, format_problem, format_seconds, stdout_console
 
 _NUMERIC = frozenset(("order", "time", "samples", "workspace", "plan", "screening"))
 _COLUMNS = ("order", "algorithm", "state", "time", "samples", "workspace", "plan", "screening", "reason")
@@ -27,7 +27,7 @@ def show(searches: Sequence[Search], *, as_json: bool) -> None:
     console = stdout_console()
     for search in searches:
         _print(console, search)
-    console.print(f"{len(searches)} searches with recorded candidates")
+    console.print(f"{count(len(searches), 'search', 'searches')} with recorded candidates")
 
 
 def _as_dict(search: Search) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from keras_tunedconv.cli import facts
+from keras_tunedconv.tuning.describe import count
 
 _OK, _NO = "[green]yes[/]", "[red]no[/]"
 
@@ -116,7 +117,9 @@ def _print_search_path(found: dict[str, Any], console: Console) -> None:
         return
     console.print(f"databases for all models, first to last (yours go into {escape(found['user_folder'])}):")
     for one in found["databases"]:
-        what = one.get("problem") or f"{one['entries']} entries of {one['environments']} environments"
+        what = one.get("problem") or (
+            f"{count(one['entries'], 'entry', 'entries')} of {count(one['environments'], 'environment')}"
+        )
         console.print(f"- {one['origin']}: {escape(one['path'])}: {escape(what)}")
     if not found["databases"]:
         console.print("- none")

@@ -12,6 +12,7 @@ from keras_tunedconv.core.record import Record
 from keras_tunedconv.core.trials import Search
 from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.archive import ArchiveError
+from keras_tunedconv.tuning.describe import count
 from keras_tunedconv.tuning.merge import Identity, identity, merge_into, merge_searches
 from keras_tunedconv.tuning.model_file import add_entries
 
@@ -67,7 +68,8 @@ def import_entries(database_file: Path, model: Path, environments: tuple[str, ..
         added = add_entries(model, wanted)
     except ArchiveError as error:
         raise UnreadableFile(str(error)) from error
-    click.echo(f"{added.entries} entries new or changed in {added.layers} layers of {model}")
+    entries, layers = count(added.entries, "entry", "entries"), count(added.layers, "layer")
+    click.echo(f"{entries} new or changed in {layers} of {model}")
 
 
 @click.command()
@@ -84,7 +86,7 @@ def prune(file: Path, environments: tuple[str, ...], keep: bool) -> None:
         left, dropped = database.keep_only(file, lambda record: _is_of(record, environments) == keep)
     except database.DatabaseError as error:
         raise UnreadableFile(str(error)) from error
-    click.echo(f"{dropped} entries dropped, {left} left in {file}")
+    click.echo(f"{count(dropped, 'entry', 'entries')} dropped, {left} left in {file}")
 
 
 def _chosen(file: Path, environments: tuple[str, ...]) -> list[Record]:
@@ -113,4 +115,4 @@ def _add(path: Path, records: Iterable[Record], searches: Iterable[Search]) -> N
     except (database.DatabaseError, ValueError) as error:
         raise UnreadableFile(str(error)) from error
     changed = len(set(merged.values()) - before)
-    click.echo(f"{changed} entries new or changed, {len(merged)} in {path}")
+    click.echo(f"{count(changed, 'entry', 'entries')} new or changed, {len(merged)} in {path}")

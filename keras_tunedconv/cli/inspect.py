@@ -16,7 +16,7 @@ from keras_tunedconv.cli import candidates
 from keras_tunedconv.cli.files import check_there, read_parts, read_searches
 from keras_tunedconv.core.record import Record
 from keras_tunedconv.tuning.archive import Found
-from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, plain_table, stdout_console
+from keras_tunedconv.tuning.describe import HEADINGS, NUMERIC, cells, count, plain_table, stdout_console
 
 _NOT_STORED = "sequence"
 _MOST_WITH_BORDERS = 500
@@ -86,7 +86,7 @@ def _print(found: list[Found]) -> None:
             click.echo(f"{place}: entries cannot be read: {part.problem}")
         elif part.decoded.malformed:
             click.echo(f"{place}: {part.decoded.malformed} malformed entries: {part.decoded.problem}")
-    click.echo(f"{len(records)} entries of {len(environments)} environments")
+    click.echo(f"{count(len(records), 'entry', 'entries')} of {count(len(environments), 'environment')}")
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

@@ -28,9 +28,14 @@ def stdout_console() -> Console:
 def format_seconds(seconds: float) -> str:
     """A duration with three digits and a unit."""
     for limit, scale, unit in ((1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "us")):
-        if seconds and abs(seconds) >= limit:
+        if seconds and abs(seconds) >= limit * 0.9995:  # what three digits round up to it too
             return f"{seconds * scale:.3g} {unit}"
     return "0 s"
+
+
+def count(number: int, one: str, several: str = "") -> str:
+    """A number and what it counts, such as "1 entry" and "2 entries"; `several` is by default with an s."""
+    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -134,5 +134,5 @@ def test_it_lists_the_databases_for_all_models(probes, tmp_path, monkeypatch):
     database.merge_into(tmp_path / "fleet.h5", make_records(3))
     output = CliRunner().invoke(doctor).output
     assert f"{tmp_path / 'data'}" in output
-    assert f"named: {tmp_path / 'fleet.h5'}: 3 entries of 1 environments" in output
+    assert f"named: {tmp_path / 'fleet.h5'}: 3 entries of 1 environment\n" in output
     assert "named: /none.h5: There is no tuning database /none.h5" in output

@@ -12,6 +12,7 @@ from tuning_data import ELSEWHERE, HERE, content, make_record, make_records, mak
 from keras_tunedconv.cli.main import main
 from keras_tunedconv.core.record import Provenance
 from keras_tunedconv.tuning import database, hdf5
+from keras_tunedconv.tuning.describe import count
 from keras_tunedconv.tuning.schema import encode
 
 RECORDS = make_records(3)
@@ -140,7 +141,7 @@ def test_prune(tmp_path, keep):
     assert result.exit_code == 0, result.output
     expected = [foreign] if keep else RECORDS
     assert content(database.read(path).records) == content(expected)
-    assert f"{4 - len(expected)} entries dropped, {len(expected)} left" in result.output
+    assert f"{count(4 - len(expected), 'entry', 'entries')} dropped, {len(expected)} left" in result.output
 
 
 def test_prune_of_everything_leaves_a_database(tmp_path):

@@ -146,7 +146,7 @@ def test_the_better_entry_stays(tmp_path):
     known = [record for layer in tuned_layers(model) for record in layer.tuning.records()]
     faster, slower = replace(known[0], time_seconds=1.0), replace(known[1], time_seconds=3.0)
     database.merge_into(tmp_path / "database.h5", [faster, slower])
-    assert run(tmp_path / "database.h5", path).output.startswith("1 entries new or changed in 1 layers")
+    assert run(tmp_path / "database.h5", path).output.startswith("1 entry new or changed in 1 layer of")
     stored = [record for part in archive.entries_of(path) for record in part.decoded.records]
     assert len(stored) == len(known)
     assert replace(faster, provenance=Provenance.IMPORTED, sequence=0) in stored

@@ -244,7 +244,7 @@ def recorded(tmp_path):
 def test_candidates_are_listed_the_fastest_first(recorded):
     result = run(recorded, "--candidates", "backward_data|")
     assert result.exit_code == 0, result.output
-    assert "1 searches with recorded candidates" in result.output
+    assert "1 search with recorded candidates" in result.output
     lines = [line for line in result.output.splitlines() if "│" in line]
     assert ["best:avx2#0" in lines[0], "default" in lines[1], "SLOW ONE" in lines[2]] == [True, True, True]
     assert "not tried" in result.output

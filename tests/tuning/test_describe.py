@@ -15,6 +15,8 @@ from keras_tunedconv.tuning.describe import format_problem, format_seconds
         (1.0, "1 s"),
         (0.012345, "12.3 ms"),
         (1.25e-4, "125 us"),
+        (9.996e-4, "1 ms"),
+        (0.9996, "1 s"),
         (-2e-3, "-2 ms"),
     ],
 )
