@@ -306,3 +306,18 @@ def test_the_list_stays_as_it_is_when_primitives_exist():
     first = listed(3)
     for batch in (5, 3, 7):
         assert listed(batch) == first
+
+
+def test_lists_of_more_convolutions_than_are_kept_stay_apart():
+    """The engine keeps its latest lists; convolutions that differ in one thing must not share one."""
+    forward = [
+        forward_descriptor((2, size, 9, 8), (3, 3, 8 // groups, 8), padding=padding)
+        for size in range(6, 11)
+        for padding in ("same", "valid", [(1, 0), (0, 1)], [(0, 1), (1, 0)])
+        for groups in (1, 8)
+    ]
+    descriptors = [one.with_direction(direction) for one in forward for direction in DIRECTIONS]
+    first = [engines.candidates(one) for one in descriptors]
+    assert [engines.candidates(one) for one in reversed(descriptors)] == first[::-1]
+    for one in descriptors[::11]:  # not in the order in which they were listed last
+        check_all_candidates(one)
