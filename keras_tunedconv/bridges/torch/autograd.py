@@ -31,7 +31,9 @@ def apply(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
         return operator(lhs, rhs, shape, direction, geometry)
     if transforms_active():
         return _Transformable.apply(lhs, rhs, shape, direction, geometry)
-    call = _dispatched if are_bare(lhs, rhs) else operator
+    if not are_bare(lhs, rhs):
+        return operator(lhs, rhs, shape, direction, geometry)
+    call = execute if _only_computes(lhs, rhs) else _Convolution.apply
     return call(lhs, rhs, shape, direction, geometry)
 
 
@@ -111,7 +113,7 @@ class _Transformable(_Convolution):
 
 
 def _dispatched(lhs: Any, rhs: Any, shape: Any, direction: int, geometry: str) -> Any:
-    call = _compute if _only_computes(lhs, rhs) else _Convolution.apply
+    call = kernel if _only_computes(lhs, rhs) else _Convolution.apply
     return call(lhs, rhs, shape, direction, geometry)
 
 
@@ -119,9 +121,7 @@ def _only_computes(lhs: Any, rhs: Any) -> bool:
     """Whether nothing differentiates a call with these operands, so that the kernel is enough."""
     if transforms_active() or (torch.is_grad_enabled() and (lhs.requires_grad or rhs.requires_grad)):
         return False
-    return forward_ad._current_level < 0 or all(
-        forward_ad.unpack_dual(tensor).tangent is None for tensor in (lhs, rhs)
-    )
+    return all(forward_ad.unpack_dual(tensor).tangent is None for tensor in (lhs, rhs))
 
 
 library.impl("convolution", _dispatched, "Autograd")

@@ -60,9 +60,10 @@ def convolution(
     if _is_exporting() or torch.jit.is_tracing() or not _are_plain(inputs, kernel):
         return None
     inputs, kernel = _autocast(inputs, kernel)
-    if not torch.compiler.is_compiling() and is_functionalized():
+    compiles = torch.compiler.is_compiling()
+    if not compiles and is_functionalized():
         return None
-    if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+    if not compiles and torch.is_grad_enabled():
         # Saving tensors of inference mode for a gradient is an error; Keras's own convolution copies them.
         inputs, kernel = (each.clone() if each.is_inference() else each for each in (inputs, kernel))
     if inputs.dtype != kernel.dtype or padding not in ("same", "valid"):
@@ -74,7 +75,7 @@ def convolution(
     if inputs.shape[-1 if data_format == "channels_last" else 1] != groups * kernel.shape[-2]:
         return None
     arguments = tuple(strides), tuple(dilation_rate), padding, data_format
-    if torch.compiler.is_compiling():
+    if compiles:
         geometry = geometry_text(*arguments)
         if not _compiled_call_is_served(inputs, kernel, *arguments):
             return None

@@ -7,6 +7,7 @@ autocast, what is inside of an operator), and for `torch.overrides` and profiler
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -45,14 +46,12 @@ def _keys(tensor: Any) -> int:
 def _usual(device: str) -> frozenset[Any]:
     """Keys of dense tensors and states of a thread at rest, with inference mode and without."""
     found: set[Any] = set()
-    # A new thread, since this one may be in any state.
-    from concurrent.futures import ThreadPoolExecutor
 
     def look() -> None:
         for inference in (False, True):
             with torch.inference_mode(inference):
                 found.update((_keys(torch.empty(0, device=device)), _thread()))
 
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:  # a new thread, since this one may be in any state
         pool.submit(look).result()
     return frozenset(found)

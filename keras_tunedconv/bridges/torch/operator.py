@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
+from keras_tunedconv.bridges.shapes import ROLES
 from keras_tunedconv.bridges.torch.execute import execute
 from keras_tunedconv.bridges.torch.geometry import result_shape
 from keras_tunedconv.bridges.torch.plans import DEVICES
+from keras_tunedconv.core.descriptor import DIRECTIONS
 
 _ARGUMENTS = "(Tensor lhs, Tensor rhs, SymInt[] shape, int direction, str geometry) -> Tensor"
 _NAMES = ("convolution", "convolution_kernel")
@@ -36,10 +38,10 @@ for _name in _NAMES:
 
 
 @register_flop_formula([getattr(torch.ops.keras_tunedconv, name) for name in _NAMES])
-def _flops(lhs: Any, rhs: Any, shape: Any, direction: int, *_: Any, out_shape: Any = None, **__: Any) -> int:
+def _flops(lhs: Any, rhs: Any, _: Any, direction: int, *__: Any, out_shape: Any = None, **___: Any) -> int:
     """Two for each product, as torch counts its own convolutions; the operands come as their shapes."""
-    w, y = ((rhs, out_shape), (lhs, rhs), (shape, rhs))[direction]
-    return int(2 * prod(y) * prod(w[:-1]))
+    sizes = dict(zip(ROLES[DIRECTIONS[direction]], (lhs, rhs, out_shape), strict=True))
+    return int(2 * prod(sizes["y"]) * prod(sizes["w"][:-1]))
 
 
 operator = torch.ops.keras_tunedconv.convolution.default
