@@ -1,6 +1,6 @@
 /*
  * tc_convolve: finds the entry of a descriptor, settles what runs for it if that is still open, and runs
- * it. A call whose choice is settled takes no lock.
+ * it. A call whose choice is settled takes no lock, but for copied ones after a change of the store.
  */
 #include "conv.h"
 #include "overrides.h"

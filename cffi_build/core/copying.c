@@ -48,7 +48,6 @@ static tc_record record_of_copy(const tc_question *q, const tc_choice *choice, c
     return record;
 }
 
-/* Takes the algorithm of what is nearest. *choice stays NULL when there is none of use. */
 tc_status tc_question_copy(tc_question *q, tc_choice **choice)
 {
     tc_config config;

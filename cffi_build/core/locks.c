@@ -2,8 +2,8 @@
 #include "locks.h"
 
 #include "peers.h"
+#include "question.h"
 #include "registry.h"
-#include "settle.h"
 
 static pthread_mutex_t locks[TC_LOCKS] = {
     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
@@ -39,7 +39,7 @@ static void after_fork_in_child(void)
     pthread_mutex_init(&locks[TC_LOCK_ENGINES], NULL);
     tc_peers_after_fork();
     tc_registry_after_fork();
-    tc_settle_after_fork();
+    tc_searches_after_fork();
 }
 
 __attribute__((constructor)) static void watch_forks(void)

@@ -25,7 +25,6 @@ static void reject_stored(tc_question *q, const char *reason)
     tc_question_forget(q);
 }
 
-/* Why an algorithm out of a file or of a relative is none that would be measured here; NULL when it is one. */
 const char *tc_question_ineligibility(const tc_question *q, const char *algorithm)
 {
     const tc_candidate *candidate = tc_candidate_named(&q->candidates, algorithm);
@@ -43,7 +42,6 @@ void tc_question_check(tc_question *q)
         reject_stored(q, reason);
 }
 
-/* Candidates that failed in this process are not chosen again. */
 void tc_question_leave_out_failures(tc_question *q)
 {
     size_t kept = 0;
@@ -93,7 +91,6 @@ void tc_question_publish(tc_question *q, tc_choice *choice, const tc_config *con
     tc_publish(q->entry, choice, TC_CHOICE_STORED);
 }
 
-/* *choice stays NULL when the record turns out to be of no use. */
 tc_status tc_question_use_stored(tc_question *q, tc_choice **choice)
 {
     tc_config config;
@@ -113,7 +110,6 @@ tc_status tc_question_use_stored(tc_question *q, tc_choice **choice)
     return TC_OK;
 }
 
-/* The first choice of the engine. With *choice NULL afterwards the convolution has been run by something else. */
 tc_status tc_question_use_default(tc_question *q, tc_choice **choice)
 {
     tc_status status;

@@ -24,6 +24,8 @@ int tc_may_measure(tc_entry *entry, const tc_engine *engine, const tc_context *c
 int tc_choice_is_stale(const tc_choice *choice);
 /* Taken over from another size or from a model: it runs at once, and is measured when it has come back often. */
 int tc_record_is_guess(const tc_record *record);
+/* Whether record is a guess, and of the algorithm that was chosen. */
+int tc_choice_follows_guess(const tc_choice *choice, const tc_record *record);
 
 /* ---- question.c --------------------------------------------------------------------------------------- */
 
@@ -53,9 +55,14 @@ tc_status tc_question_copy(tc_question *q, tc_choice **choice);
 int tc_question_is_worth_measuring(const tc_question *q);
 /* *ran tells whether the convolution has been run, be it with an error that is to be returned. */
 tc_status tc_question_measure(tc_question *q, int *ran);
-/* Checks a winner again that was checked on zeros only. *ran tells whether the convolution has been run. */
+/*
+ * A winner that was checked on zeros only is checked again, now that the data may tell more. *ran tells
+ * whether the convolution has been run; a winner that turns out wrong is kept out from now on.
+ */
 tc_status tc_question_verify(tc_question *q, const tc_choice *winner, int *ran);
 /* These data were no good: measuring is tried again after 0, 1, 3, 7... further calls. */
 void tc_postpone(tc_entry *entry);
+/* In a forked child: no thread is measuring any more. */
+void tc_searches_after_fork(void);
 
 #endif

@@ -5,7 +5,6 @@
 #include "config.h"
 #include "question.h"
 #include "run.h"
-#include "settle.h"
 #include "store.h"
 #include "trace.h"
 #include "trials.h"
@@ -14,7 +13,7 @@
 /* One search at a time on the devices of a kind: two would time each other. */
 static pthread_mutex_t measuring[TC_CUDA + 1] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 
-void tc_settle_after_fork(void)
+void tc_searches_after_fork(void)
 {
     for (size_t i = 0; i < sizeof measuring / sizeof *measuring; i++)
         pthread_mutex_init(&measuring[i], NULL);
@@ -40,7 +39,6 @@ int tc_question_is_worth_measuring(const tc_question *q)
            (config.resume && q->record.candidates_tried < q->record.candidates_total);
 }
 
-/* These data were no good: tries again after 0, 1, 3, 7... further calls. */
 void tc_postpone(tc_entry *entry)
 {
     atomic_store_explicit(&entry->runs_left, (UINT64_C(1) << entry->postponements) - 1, memory_order_relaxed);
@@ -90,7 +88,6 @@ static tc_search search_of(const tc_question *q, const tc_choice *ready)
                        .ready = ready && ready->engine == q->engine ? ready : NULL};
 }
 
-/* *ran tells whether the convolution has been run, be it with an error that is to be returned. */
 tc_status tc_question_measure(tc_question *q, int *ran)
 {
     tc_choice *ready = atomic_load_explicit(&q->entry->choice, memory_order_relaxed);
@@ -118,10 +115,6 @@ tc_status tc_question_measure(tc_question *q, int *ran)
 
 /* ---- verifying ----------------------------------------------------------------------------------------- */
 
-/*
- * A winner that was checked on zeros only is checked again, now that the data may tell more. *ran tells
- * whether the convolution has been run; a winner that turns out wrong is kept out from now on.
- */
 tc_status tc_question_verify(tc_question *q, const tc_choice *winner, int *ran)
 {
     tc_search search = search_of(q, winner);

@@ -17,9 +17,7 @@ static int is_current(const tc_question *q, const tc_choice *current)
         return 0;
     switch (current->state) {
     case TC_CHOICE_MEASURED: return !tc_entry_has_failed(q->entry, q->engine, current->algorithm);
-    case TC_CHOICE_COPIED:
-        return q->is_stored && tc_record_is_guess(&q->record) &&
-               strcmp(q->record.algorithm, current->algorithm) == 0;
+    case TC_CHOICE_COPIED: return q->is_stored && tc_choice_follows_guess(current, &q->record);
     case TC_CHOICE_STORED: return q->is_stored && strcmp(q->record.algorithm, current->algorithm) == 0;
     case TC_CHOICE_DEFAULT: return !q->is_stored && tc_config_mode() != TC_MODE_REPLAY;
     default: return 0;

@@ -18,16 +18,19 @@ int tc_may_measure(tc_entry *entry, const tc_engine *engine, const tc_context *c
     return runs_left == 0;
 }
 
-/* Chosen before mode refresh was turned on. */
 int tc_choice_is_stale(const tc_choice *choice)
 {
     return tc_config_mode() == TC_MODE_REFRESH && choice->refreshes != tc_config_refreshes();
 }
 
-/* Taken over from another size or from a model: it runs at once, and is measured when it has come back often. */
 int tc_record_is_guess(const tc_record *record)
 {
     return record->provenance == TC_COPIED || record->provenance == TC_PREDICTED;
+}
+
+int tc_choice_follows_guess(const tc_choice *choice, const tc_record *record)
+{
+    return tc_record_is_guess(record) && strcmp(record->algorithm, choice->algorithm) == 0;
 }
 
 /* Whether a copied choice is what the store has for it, also where other entries have come since. */
@@ -41,8 +44,7 @@ static int is_still_stored(tc_entry *entry, const tc_choice *choice)
     int measured_here;
     const tc_engine *engine = choice->engine;
     if (engine->ops->environment(engine->state, entry->device_ordinal, environment, sizeof environment) != TC_OK ||
-        !tc_store_find(entry->key, environment, &record, &measured_here) || !tc_record_is_guess(&record) ||
-        strcmp(record.algorithm, choice->algorithm) != 0)
+        !tc_store_find(entry->key, environment, &record, &measured_here) || !tc_choice_follows_guess(choice, &record))
         return 0;
     atomic_store_explicit(&entry->store_generation, generation, memory_order_relaxed);
     return 1;

@@ -217,12 +217,17 @@ typedef struct onednn_listing {
     uint64_t used;
 } onednn_listing;
 
+static int lists(const onednn_listing *listing, const onednn_problem *problem)
+{
+    return listing->choices.count && memcmp(&listing->problem, problem, sizeof *problem) == 0;
+}
+
 /* The listing of a problem, else the one that was used longest ago. */
 static onednn_listing *find_listing(onednn_listing *listings, const onednn_problem *problem)
 {
     onednn_listing *oldest = listings;
     for (onednn_listing *listing = listings; listing < listings + LISTINGS; listing++) {
-        if (listing->choices.count && memcmp(&listing->problem, problem, sizeof *problem) == 0)
+        if (lists(listing, problem))
             return listing;
         if (listing->used < oldest->used)
             oldest = listing;
@@ -235,7 +240,7 @@ tc_status onednn_choices_of(onednn_engine *engine, const onednn_problem *problem
     if (!engine->listings && !(engine->listings = calloc(LISTINGS, sizeof *engine->listings)))
         return tc_fail(TC_OUT_OF_MEMORY, "no memory for lists of implementations");
     onednn_listing *listing = find_listing(engine->listings, problem);
-    if (!listing->choices.count || memcmp(&listing->problem, problem, sizeof *problem) != 0) {
+    if (!lists(listing, problem)) {
         free_choices(engine, &listing->choices);
         tc_status status = make_choices(engine, problem, &listing->choices);
         if (status != TC_OK)
