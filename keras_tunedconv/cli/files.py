@@ -47,10 +47,12 @@ def check_there(path: Path) -> None:
     """Say which files there are where one is missing.
 
     Raises:
-        UnreadableFile: there is no such file.
+        UnreadableFile: there is no such file, or it is a folder, a pipe or a device.
     """
-    if path.exists():
+    if path.is_file():
         return
+    if path.exists():
+        raise UnreadableFile(f"{path} is no regular file")
     if not path.parent.is_dir():
         raise UnreadableFile(f"{path} does not exist; there is no folder {path.parent}.")
     names = sorted(each.name for each in path.parent.iterdir() if each.suffix in _SUFFIXES)

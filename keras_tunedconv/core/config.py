@@ -164,9 +164,9 @@ def _converted(name: str, wanted: type, value: Any) -> Any:
     """The value as a bool, int or float; what would only become one by chance ("no", 2.5) is refused."""
     try:
         converted = wanted(value)
-        if isinstance(value, str) and wanted is not bool:  # out of the environment
-            return converted
-        if (not isinstance(value, str) and converted == value) or wanted is float:
+        # Text comes out of the environment, whose words for bools are known by now.
+        fits = wanted is not bool if isinstance(value, str) else wanted is float or converted == value
+        if fits:
             return converted
     except (TypeError, ValueError, OverflowError):
         pass
@@ -178,11 +178,9 @@ def _set(c: Any) -> None:
     try:
         check(lib.tc_set_config(c))
     except InvalidArgumentError as error:
-        message = str(error)  # begins with the core's name of the field
-        for name, field in _FIELDS.items():
-            if message.startswith(f"{field} "):
-                message = name + message.removeprefix(field)
-        raise InvalidArgumentError(message) from None
+        field, _, rest = str(error).partition(" ")  # the core's name of the setting
+        settings = {each: name for name, each in _FIELDS.items()}
+        raise InvalidArgumentError(f"{settings.get(field, field)} {rest}") from None
 
 
 def _read() -> Any:

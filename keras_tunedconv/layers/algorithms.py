@@ -110,8 +110,9 @@ class Requests:
             self._patterns.add(pattern)
 
     def _check(self, pattern: ConvPattern, algorithms: dict[str, str]) -> None:
-        if self._conflict(pattern, algorithms):
-            gc.collect()  # layers of models that nobody has any more ask for nothing
+        if not self._conflict(pattern, algorithms):
+            return
+        gc.collect()  # layers of models that nobody has any more ask for nothing
         conflict = self._conflict(pattern, algorithms)
         if conflict:
             raise ValueError(conflict)

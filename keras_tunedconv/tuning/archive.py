@@ -59,8 +59,6 @@ def entries_of(path: Path) -> list[Found]:
     Raises:
         ArchiveError: the file is missing, or none of these.
     """
-    if path.exists() and not path.is_file():
-        raise ArchiveError(f"{path} is no regular file")
     try:
         with path.open("rb") as opened:
             start = opened.read(8)
