@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from engines.onednn_process import run_python
 
 from keras_tunedconv.core import engines
 from keras_tunedconv.core.errors import UnavailableError
@@ -20,44 +19,6 @@ try:
     engines.ensure_open("cpu")
 except UnavailableError as error:
     pytest.skip(str(error), allow_module_level=True)
-
-ROOT = Path(__file__).parents[2]
-# A convolution that uses every thread, checked against the reference; `check()` runs it.
-PREAMBLE = """
-import os, sys
-from pathlib import Path
-import numpy as np
-from keras_tunedconv.core import engines
-from keras_tunedconv.core.descriptor import forward_descriptor
-from keras_tunedconv.core.library import lib
-import reference
-
-descriptor = forward_descriptor((4, 24, 24, 16), (3, 3, 16, 32), padding="same")
-x, w, y = reference.random_operands(descriptor)
-expected = reference.expect(descriptor, x, w, y)
-
-def check():
-    result = np.full_like(y, np.nan)
-    engines.run_algorithm(descriptor, x, w, result, engines.candidates(descriptor)[0])
-    expected.check(result)
-
-def libraries(name):
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[-1] for line in lines if name in line.rsplit("/", 1)[-1]}
-"""
-
-
-def run_python(script: str, **environment: str) -> str:
-    """What a script prints in a process of its own, which must end well."""
-    result = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), **environment},
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
 
 
 def library_path() -> Path:
@@ -136,7 +97,7 @@ def test_library_that_lacks_a_function_names_it(compile_library):
 
 
 def test_library_of_another_version_is_refused(compile_library):
-    header = (ROOT / "cffi_build/engines/onednn/onednn.h").read_text()
+    header = (Path(__file__).parents[2] / "cffi_build/engines/onednn/onednn.h").read_text()
     names = set(re.findall(r"^ +X\((\w+)\)", header, re.MULTILINE))
     assert "primitive_execute" in names
     stubs = "\n".join(f"int dnnl_{name}(void) {{ return 0; }}" for name in names - {"version"})
@@ -178,33 +139,6 @@ def test_engine_can_be_closed_and_opened_again():
         assert not lib.tc_engine_is_open(b"onednn")
         check()
         assert len(os.listdir("/proc/self/task")) <= before
-    """
-    run_python(script)
-
-
-def test_child_of_a_fork_convolves():
-    script = """
-    import signal, threading
-    check()
-    stop = threading.Event()
-    def keep_busy():
-        while not stop.is_set():
-            check()
-    other = threading.Thread(target=keep_busy)
-    other.start()
-    try:
-        for _ in range(3):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(60)
-                check()
-                os._exit(0)
-            _, status = os.waitpid(child, 0)
-            assert status == 0, status
-            check()
-    finally:
-        stop.set()
-        other.join()
     """
     run_python(script)
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- the engine's state, made and unmade on the worker ---------------------------------------------- */
+/* ---- the engine's state, made and unmade by jobs ---------------------------------------------- */
 
 static void destroy_state(onednn_engine *engine)
 {
@@ -41,26 +41,18 @@ static tc_status create_state(onednn_engine *engine)
     return status;
 }
 
-static tc_status create_job(void *argument)
-{
-    return create_state(argument);
-}
-
 static tc_status destroy_job(void *argument)
 {
     destroy_state(argument);
     return TC_OK;
 }
 
-/* A thread begins with OpenMP's initial settings: give it the engine's. */
-static tc_status set_up_worker(void *argument)
+static tc_status create_job(void *argument)
 {
-    const onednn_engine *engine = argument;
-    if (engine->library.omp_set_dynamic)
-        engine->library.omp_set_dynamic(0);
-    if (engine->library.omp_set_num_threads)
-        engine->library.omp_set_num_threads(engine->threads);
-    return TC_OK;
+    tc_status status = create_state(argument);
+    if (status != TC_OK)
+        destroy_state(argument);
+    return status;
 }
 
 /* The limit of the thread that opens the engine: OMP_NUM_THREADS, omp_set_num_threads, or the CPUs it may use. */
@@ -68,18 +60,15 @@ static int count_threads(const onednn_library *library)
 {
     switch (library->version()->cpu_runtime) {
     case DNNL_RUNTIME_SEQ: return 1;
-    case DNNL_RUNTIME_OMP: return library->omp_get_max_threads ? library->omp_get_max_threads()
-                                                               : onednn_affinity_count();
+    case DNNL_RUNTIME_OMP: return library->has_openmp ? library->omp_get_max_threads() : onednn_affinity_count();
     default: return onednn_affinity_count();
     }
 }
 
 static void close_engine(void *state)
 {
-    onednn_engine *engine = state;
-    onednn_worker_run(destroy_job, engine);
-    onednn_worker_release();
-    free(engine);
+    onednn_caller_release(destroy_job, state);
+    free(state);
 }
 
 static tc_status open_engine(const char *const *paths, void **state)
@@ -94,16 +83,11 @@ static tc_status open_engine(const char *const *paths, void **state)
                                     sizeof engine->environment);
     }
     if (status == TC_OK)
-        status = onednn_worker_acquire(set_up_worker, engine);
-    if (status != TC_OK) {
-        free(engine);
-        return status;
-    }
-    status = onednn_worker_run(create_job, engine);
-    if (status != TC_OK)
-        close_engine(engine);
-    else
+        status = onednn_caller_acquire(engine, create_job);
+    if (status == TC_OK)
         *state = engine;
+    else
+        free(engine);
     return status;
 }
 
@@ -148,7 +132,7 @@ static tc_status candidates(void *state, int32_t ordinal, const tc_conv *conv, t
     tc_status status = onednn_problem_make(conv, &problem);
     if (status != TC_OK)
         return status;
-    return onednn_worker_run(run_candidates, &(candidates_job){state, &problem, list});
+    return onednn_caller_run(run_candidates, &(candidates_job){state, &problem, list});
 }
 
 typedef struct prepare_job {
@@ -172,7 +156,7 @@ static tc_status prepare(void *state, int32_t ordinal, const tc_conv *conv, cons
     if (status != TC_OK)
         return status;
     prepare_job job = {state, &problem, name, NULL};
-    status = onednn_worker_run(run_prepare, &job);
+    status = onednn_caller_run(run_prepare, &job);
     if (status == TC_OK)
         *plan = job.plan;
     return status;
@@ -196,7 +180,7 @@ static tc_status run_release(void *argument)
 
 static void release(void *state, void *plan)
 {
-    onednn_worker_run(run_release, &(run_job){.engine = state, .plan = plan});
+    onednn_caller_run(run_release, &(run_job){.engine = state, .plan = plan});
 }
 
 static size_t workspace_bytes(void *state, const void *plan)
@@ -214,7 +198,7 @@ static tc_status run_once(void *argument)
 static tc_status run(void *state, void *plan, const tc_context *ctx, void *workspace, const tc_operands *operands)
 {
     (void)ctx;
-    return onednn_worker_run(run_once, &(run_job){state, plan, workspace, operands, 1, 0.0});
+    return onednn_caller_run(run_once, &(run_job){state, plan, workspace, operands, 1, 0.0});
 }
 
 /* ---- for the tuner -------------------------------------------------------------------------------------- */
@@ -242,7 +226,7 @@ static tc_status time_runs(void *state, void *plan, const tc_context *ctx, void 
 {
     (void)ctx;
     run_job job = {state, plan, workspace, operands, runs, 0.0};
-    tc_status status = onednn_worker_run(run_timed, &job);
+    tc_status status = onednn_caller_run(run_timed, &job);
     *seconds = job.seconds;
     return status;
 }

@@ -73,16 +73,18 @@ static tc_status check_version(const onednn_library *library)
 static void find_openmp(onednn_library *library, int deeply_bound)
 {
     const struct { const char *name; void *pointer; } functions[] = {
-        {"omp_get_max_threads", &library->omp_get_max_threads},
-        {"omp_set_num_threads", &library->omp_set_num_threads},
-        {"omp_set_dynamic", &library->omp_set_dynamic},
+#define X(name) {#name, &library->name},
+        ONEDNN_OPENMP_FUNCTIONS(X)
+#undef X
     };
-    if (library->version()->cpu_runtime != DNNL_RUNTIME_OMP)
+    library->has_openmp = library->version()->cpu_runtime == DNNL_RUNTIME_OMP;
+    if (!library->has_openmp)
         return;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *symbol = deeply_bound ? NULL : dlsym(RTLD_DEFAULT, functions[i].name);
         if (!symbol)
             symbol = dlsym(library->handle, functions[i].name);
+        library->has_openmp &= symbol != NULL;
         memcpy(functions[i].pointer, &symbol, sizeof symbol);
     }
 }

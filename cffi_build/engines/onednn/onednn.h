@@ -2,7 +2,7 @@
  * The parts of the oneDNN engine and what they share.
  *
  *   library.c      finds the library and its functions
- *   worker.c       the one thread that calls oneDNN
+ *   caller.c       the threads that call oneDNN
  *   environment.c  the text of CPU and library in the key
  *   problem.c      tc_conv in oneDNN's terms
  *   candidates.c   the implementations oneDNN has for it
@@ -54,13 +54,25 @@
     X(primitive_execute) \
     X(primitive_destroy)
 
+/* What is called of the OpenMP that the library calls. */
+#define ONEDNN_OPENMP_FUNCTIONS(X) \
+    X(omp_get_max_threads) \
+    X(omp_set_num_threads) \
+    X(omp_get_dynamic) \
+    X(omp_set_dynamic) \
+    X(omp_in_parallel) \
+    X(GOMP_parallel)
+
 typedef struct onednn_library {
     void *handle;
     char path[512];
-    /* Of the OpenMP that the library calls; NULL where it has another threading runtime. */
+    int has_openmp; /* as its threading runtime, with all of these functions */
     int (*omp_get_max_threads)(void);
     void (*omp_set_num_threads)(int);
+    int (*omp_get_dynamic)(void);
     void (*omp_set_dynamic)(int);
+    int (*omp_in_parallel)(void);
+    void (*GOMP_parallel)(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
 #define X(name) __typeof__(&dnnl_##name) name;
     ONEDNN_FUNCTIONS(X)
 #undef X
@@ -72,19 +84,9 @@ const char *onednn_runtime_name(unsigned runtime);
 /* TC_OK, or fails with "oneDNN could not <what>" and the status that fits oneDNN's. */
 tc_status onednn_check(dnnl_status_t status, const char *what);
 
-/* ---- worker.c ------------------------------------------------------------------------------------ */
-
-typedef tc_status (*onednn_job)(void *argument);
-
-/* Starts the worker for its one owner. setup(argument) runs first on every thread that becomes the worker. */
-tc_status onednn_worker_acquire(onednn_job setup, void *argument);
-void onednn_worker_release(void);
-/* Runs a job on the worker, one at a time, and waits for it; its message becomes the caller's. */
-tc_status onednn_worker_run(onednn_job job, void *argument);
-
 /* ---- engine.c ------------------------------------------------------------------------------------ */
 
-/* Everything but library, threads and environment is touched by the worker only. */
+/* Everything but library, threads and environment is touched by jobs of caller.c only. */
 typedef struct onednn_engine {
     onednn_library library;
     int threads;
@@ -95,6 +97,19 @@ typedef struct onednn_engine {
     struct onednn_listing *listings;  /* of candidates.c, as is `uses` */
     uint64_t uses;
 } onednn_engine;
+
+/* ---- caller.c ------------------------------------------------------------------------------------ */
+
+typedef tc_status (*onednn_job)(void *argument);
+
+/*
+ * Makes the engine the one whose jobs are run, until it is released; the first job, with the engine as its
+ * argument, and the last one are the worker's. A first job that fails releases the engine.
+ */
+tc_status onednn_caller_acquire(onednn_engine *engine, onednn_job first);
+void onednn_caller_release(onednn_job last, void *argument);
+/* Runs a job, one at a time, and waits for it; its message becomes the caller's. */
+tc_status onednn_caller_run(onednn_job job, void *argument);
 
 /* ---- environment.c ------------------------------------------------------------------------------- */
 
