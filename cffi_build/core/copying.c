@@ -16,7 +16,7 @@ static int may_copy(const tc_question *q)
 }
 
 /* What was found where only soft parts of the environment differ, else for the nearest batch or image size. */
-static int find_source(const tc_question *q, const tc_config *config, tc_record *source)
+static int find_source(tc_question *q, const tc_config *config, tc_record *source)
 {
     if (config->mode != TC_MODE_REFRESH && tc_store_find_twin(q->entry->key, q->environment, source) &&
         !tc_question_ineligibility(q, source->algorithm))
@@ -32,9 +32,9 @@ static int is_chosen(const tc_record *source, const tc_question *q)
     return source->provenance == TC_OVERRIDE && strcmp(source->key, q->entry->key) == 0;
 }
 
-static tc_record record_of_copy(const tc_question *q, const tc_choice *choice, const tc_record *source)
+static tc_record record_of_copy(tc_question *q, const tc_choice *choice, const tc_record *source)
 {
-    const tc_candidate *candidate = tc_candidate_named(&q->candidates, source->algorithm);
+    const tc_candidate *candidate = tc_question_candidate(q, source->algorithm);
     tc_record record = {.workspace_bytes = (int64_t)choice->workspace,
                         .created = (int64_t)time(NULL),
                         .provenance = is_chosen(source, q) ? TC_OVERRIDE : TC_COPIED,
@@ -43,8 +43,7 @@ static tc_record record_of_copy(const tc_question *q, const tc_choice *choice, c
     strcpy(record.key, q->entry->key);
     strcpy(record.environment, q->environment);
     strcpy(record.algorithm, source->algorithm);
-    if (!tc_question_ineligibility(q, source->runner_up))
-        strcpy(record.runner_up, source->runner_up);
+    strcpy(record.runner_up, source->runner_up); /* whether it is one here is asked when it is needed */
     return record;
 }
 

@@ -280,6 +280,17 @@ tc_status tc_engine_candidates(const tc_engine *engine, int32_t ordinal, const t
     return status;
 }
 
+tc_status tc_engine_find_candidate(const tc_engine *engine, int32_t ordinal, const tc_conv *conv, const char *name,
+                                   uint32_t *flags)
+{
+    if (!engine->ops->find || engine->ops->last_resort)
+        return tc_fail(TC_UNSUPPORTED, "engine '%s' can only list all of its algorithms", engine->ops->name);
+    tc_status status = engine->ops->find(engine->state, ordinal, conv, name, flags);
+    if (status == TC_OK && conv->deterministic && !(*flags & TC_CANDIDATE_DETERMINISTIC))
+        status = tc_fail(TC_UNSUPPORTED, "the algorithm of engine '%s' is not deterministic", engine->ops->name);
+    return status;
+}
+
 tc_status tc_find_engine(const tc_conv *conv, int32_t device_kind, int32_t ordinal, const tc_engine **engine,
                          tc_candidate_list *list)
 {

@@ -30,6 +30,12 @@ const tc_conv *tc_conv_known_as(const tc_conv *conv, int32_t device_kind, tc_con
  */
 tc_status tc_engine_candidates(const tc_engine *engine, int32_t ordinal, const tc_conv *conv,
                                tc_candidate_list *list);
+/*
+ * The candidate of that name, or with NULL any that is no last resort, without listing the others. TC_NOT_FOUND when
+ * there is none, TC_UNSUPPORTED when the engine cannot tell, or not with the determinism that conv asks for.
+ */
+tc_status tc_engine_find_candidate(const tc_engine *engine, int32_t ordinal, const tc_conv *conv, const char *name,
+                                   uint32_t *flags);
 /* The first engine of the device that has candidates for conv. */
 tc_status tc_find_engine(const tc_conv *conv, int32_t device_kind, int32_t ordinal, const tc_engine **engine,
                          tc_candidate_list *list);

@@ -287,6 +287,14 @@ void tc_peers_claim(const char *key, const char *environment, int32_t device_kin
     tc_release(TC_LOCK_PEERS);
 }
 
+int tc_peers_exist(void)
+{
+    tc_acquire(TC_LOCK_PEERS);
+    int exist = joined != NULL;
+    tc_release(TC_LOCK_PEERS);
+    return exist;
+}
+
 void tc_peers_publish(const tc_claim *claim, const tc_record *record)
 {
     if (claim->state != TC_CLAIM_HELD)

@@ -31,6 +31,8 @@ typedef struct tc_claim {
  */
 void tc_peers_claim(const char *key, const char *environment, int32_t device_kind, uint64_t known, double patience,
                     tc_claim *claim);
+/* Whether there is anybody to agree with. */
+int tc_peers_exist(void);
 /* Tells peers what was decided under a claim. */
 void tc_peers_publish(const tc_claim *claim, const tc_record *record);
 void tc_peers_release(tc_claim *claim);

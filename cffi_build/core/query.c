@@ -19,6 +19,10 @@ static tc_status find_support(const tc_conv *conv, int32_t device_kind, int32_t 
     int only_last_resort = engines[0]->ops->last_resort;
     tc_status status = TC_UNSUPPORTED;
     for (size_t i = 0; i < count && status != TC_OK && engines[i]->ops->last_resort == only_last_resort; i++) {
+        uint32_t flags;
+        status = tc_engine_find_candidate(engines[i], ordinal, conv, NULL, &flags);
+        if (status == TC_OK)
+            break;
         tc_candidate_list list = {0};
         status = tc_engine_candidates(engines[i], ordinal, conv, &list);
         if (status == TC_OK && !only_last_resort && (list.items[0].flags & TC_CANDIDATE_LAST_RESORT))

@@ -25,12 +25,23 @@ static void reject_stored(tc_question *q, const char *reason)
     tc_question_forget(q);
 }
 
-const char *tc_question_ineligibility(const tc_question *q, const char *algorithm)
+const tc_candidate *tc_question_candidate(tc_question *q, const char *algorithm)
 {
     const tc_candidate *candidate = tc_candidate_named(&q->candidates, algorithm);
+    uint32_t flags;
+    if (candidate || !q->is_by_name || !*algorithm ||
+        tc_engine_find_candidate(q->engine, q->entry->device_ordinal, &q->entry->conv, algorithm, &flags) != TC_OK ||
+        tc_candidate_add(&q->candidates, algorithm, flags) != TC_OK)
+        return candidate;
+    return &q->candidates.items[q->candidates.count - 1];
+}
+
+const char *tc_question_ineligibility(tc_question *q, const char *algorithm)
+{
+    const tc_candidate *candidate = tc_question_candidate(q, algorithm);
     if (!candidate)
         return "it is not one of the algorithms for this convolution here";
-    if ((candidate->flags & TC_CANDIDATE_LAST_RESORT) && candidate != q->candidates.items)
+    if ((candidate->flags & TC_CANDIDATE_LAST_RESORT) && (q->is_by_name || candidate != q->candidates.items))
         return "it is a last resort, and there are others";
     return tc_entry_has_failed(q->entry, q->engine, algorithm) ? "it failed before" : NULL;
 }

@@ -10,7 +10,8 @@ typedef struct tc_question {
     const tc_context *ctx;
     const tc_operands *operands;
     const tc_engine *engine;
-    tc_candidate_list candidates;
+    tc_candidate_list candidates; /* all, or those whose names were asked for */
+    int is_by_name;
     char environment[TC_ENVIRONMENT_SIZE];
     tc_record record; /* what is stored */
     int is_stored, measured_here;
@@ -33,8 +34,10 @@ void tc_publish(tc_entry *entry, tc_choice *choice, tc_choice_state state);
 /* Publishes what record says: as stored, or, of a guess, as copied. */
 void tc_question_publish(tc_question *q, tc_choice *choice, const tc_config *config);
 int tc_question_find(tc_question *q);
+/* The candidate of that name, looked for in the engine where the question is by name; NULL when there is none. */
+const tc_candidate *tc_question_candidate(tc_question *q, const char *algorithm);
 /* Why an algorithm out of a file or of a relative is none that would be measured here; NULL when it is one. */
-const char *tc_question_ineligibility(const tc_question *q, const char *algorithm);
+const char *tc_question_ineligibility(tc_question *q, const char *algorithm);
 /* Rejects what is stored if its algorithm is not eligible. */
 void tc_question_check(tc_question *q);
 void tc_question_forget(tc_question *q);

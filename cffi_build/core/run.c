@@ -95,7 +95,8 @@ static tc_status try_engine(replacement *wanted, const tc_engine *engine)
         return status;
     status = TC_UNSUPPORTED;
     const char *runner_up = wanted->failed && wanted->failed->engine == engine ? wanted->failed->runner_up : "";
-    if (tc_candidate_named(&list, runner_up) && is_worth_trying(wanted, engine, runner_up))
+    const tc_candidate *second = tc_candidate_named(&list, runner_up);
+    if (second && !(second->flags & TC_CANDIDATE_LAST_RESORT) && is_worth_trying(wanted, engine, runner_up))
         status = try_algorithm(wanted, engine, runner_up);
     for (size_t i = 0; i < list.count && status != TC_OK && status != TC_DEVICE_FAILURE; i++)
         if (strcmp(list.items[i].name, runner_up) != 0 && is_worth_trying(wanted, engine, list.items[i].name))

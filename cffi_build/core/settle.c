@@ -104,6 +104,49 @@ static tc_status settle_question(tc_question *q, tc_choice **choice)
     return tc_question_use_default(q, choice);
 }
 
+/*
+ * What a name decides: the one that is stored, or the one to copy. Listing all algorithms takes longer than the
+ * rest, so an engine that can tell is asked about that one alone. *choice stays NULL where more has to be known.
+ */
+static tc_status settle_by_name(tc_question *q, tc_choice **choice)
+{
+    const tc_engine *engines[TC_MAX_ENGINES];
+    tc_entry *entry = q->entry;
+    if (atomic_load_explicit(&entry->choice, memory_order_relaxed) ||
+        tc_engines_of(entry->device_kind, engines) == 0 || !engines[0]->ops->find || engines[0]->ops->last_resort)
+        return TC_OK;
+    q->engine = engines[0];
+    q->is_by_name = 1;
+    tc_status status = q->engine->ops->environment(q->engine->state, entry->device_ordinal, q->environment,
+                                                   sizeof q->environment);
+    if (status == TC_OK && (q->is_stored = tc_question_find(q))) {
+        if (!tc_question_is_worth_measuring(q) && !tc_question_ineligibility(q, q->record.algorithm))
+            status = tc_question_use_stored(q, choice);
+    } else if (status == TC_OK && !tc_peers_exist()) {
+        status = tc_question_copy(q, choice);
+    }
+    tc_candidates_free(&q->candidates);
+    q->is_by_name = 0;
+    return status;
+}
+
+/* The same, knowing all algorithms. */
+static tc_status settle_by_list(tc_question *q, tc_choice **choice)
+{
+    tc_entry *entry = q->entry;
+    tc_status status = tc_find_engine(&entry->conv, entry->device_kind, entry->device_ordinal, &q->engine,
+                                      &q->candidates);
+    if (status == TC_OK)
+        status = q->engine->ops->environment(q->engine->state, entry->device_ordinal, q->environment,
+                                             sizeof q->environment);
+    if (status == TC_OK) {
+        q->is_stored = tc_question_find(q);
+        status = settle_question(q, choice);
+    }
+    tc_candidates_free(&q->candidates);
+    return status;
+}
+
 tc_status tc_settle(tc_entry *entry, const tc_context *ctx, const tc_operands *operands, tc_choice **choice)
 {
     tc_entry_acquire(entry);
@@ -115,16 +158,9 @@ tc_status tc_settle(tc_entry *entry, const tc_context *ctx, const tc_operands *o
     *choice = NULL;
     tc_question q = {.entry = entry, .ctx = ctx, .operands = operands};
     atomic_store_explicit(&entry->store_generation, tc_store_generation(), memory_order_relaxed);
-    tc_status status = tc_find_engine(&entry->conv, entry->device_kind, entry->device_ordinal, &q.engine,
-                                      &q.candidates);
-    if (status == TC_OK)
-        status = q.engine->ops->environment(q.engine->state, entry->device_ordinal, q.environment,
-                                            sizeof q.environment);
-    if (status == TC_OK) {
-        q.is_stored = tc_question_find(&q);
-        status = settle_question(&q, choice);
-    }
-    tc_candidates_free(&q.candidates);
+    tc_status status = settle_by_name(&q, choice);
+    if (status == TC_OK && !*choice)
+        status = settle_by_list(&q, choice);
     tc_entry_release(entry);
     return status;
 }

@@ -59,6 +59,11 @@ typedef struct tc_engine_ops {
 
     /* The algorithms that can do conv, the library's default first, heuristics' order after it. */
     tc_status (*candidates)(void *engine, int32_t ordinal, const tc_conv *conv, tc_candidate_list *list);
+    /*
+     * The flags of the candidate of that name, or, where name is NULL, of any that is no last resort: TC_NOT_FOUND
+     * when there is none. For engines that can tell without listing all; may be NULL.
+     */
+    tc_status (*find)(void *engine, int32_t ordinal, const tc_conv *conv, const char *name, uint32_t *flags);
     /* From a name, also one out of a file: TC_NOT_FOUND when it is not one of conv's candidates. */
     tc_status (*prepare)(void *engine, int32_t ordinal, const tc_conv *conv, const char *name, void **plan);
     void (*release)(void *engine, void *plan);

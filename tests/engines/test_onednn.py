@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from keras_tunedconv.core import engines
 from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor, Direction, forward_descriptor
 from keras_tunedconv.core.errors import NotFoundError, UnavailableError, UnsupportedError
+from keras_tunedconv.core.library import lib
 
 try:
     engines.ensure_open("cpu")
@@ -274,6 +275,23 @@ def test_algorithms_known_to_go_wrong_are_left_out():
     for direction in DIRECTIONS:
         names = candidates_or_none(make_descriptor("pointwise, strided", "float32", direction))
         assert not [name for name in names if re.match(r"onednn:jit\w*_1x1.*/(plain|strict)", name)]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    "case", ["dilated", "channels first", "pointwise, strided", "position in the padding"]
+)
+def test_names_are_found_without_listing_the_others(case, direction):
+    descriptor = make_descriptor(case, direction=direction)
+    operands = reference.random_operands(descriptor)
+    names = engines.candidates(descriptor)
+    listed_first = {name: run_guarded(descriptor, operands, name) for name in names}
+    for order in (names, names[::-1], names[1::2]):
+        assert lib.tc_engine_close(b"onednn") == lib.TC_OK  # with it, what it had listed
+        engines.ensure_open("cpu")
+        for name in order:
+            np.testing.assert_array_equal(run_guarded(descriptor, operands, name), listed_first[name], name)
+        assert engines.candidates(descriptor) == names
 
 
 def test_other_names_are_not_found():

@@ -28,6 +28,7 @@ void fail_check(const char *file, int line, const char *format, ...)
 /* ---- the scripted engine ---------------------------------------------------------------------------------- */
 
 fake_functions fake;
+int can_find;
 static int32_t device_kind;
 
 const char *fake_library(void)
@@ -52,7 +53,8 @@ static void load_fake(void)
         {"fake_clock", &fake.clock},
         {"fake_runs", &fake.runs},                       {"fake_prepares", &fake.prepares},
         {"fake_most_preparing", &fake.most_preparing},   {"fake_live_plans", &fake.live_plans},
-        {"fake_set_exact", &fake.set_exact},
+        {"fake_set_exact", &fake.set_exact},             {"fake_set_finding", &fake.set_finding},
+        {"fake_listings", &fake.listings},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *symbol = dlsym(library, functions[i].name);
@@ -66,6 +68,7 @@ void begin(int32_t kind)
     load_fake();
     fake.reset();
     fake.set_device_kind(kind);
+    fake.set_finding(can_find);
     device_kind = kind;
     tc_clock = fake.clock;
     CHECK_INT(tc_engine_load(fake_library()), TC_OK);
@@ -213,7 +216,7 @@ static const test_case *const all_cases[] = {conv_cases,   record_cases,   tuner
                                              peers_cases};
 static double (*real_clock)(void);
 
-static void run_case(const test_case *test)
+static void run_once(const test_case *test)
 {
     static tc_config defaults;
     if (defaults.minimum_runs == 0)
@@ -226,8 +229,16 @@ static void run_case(const test_case *test)
     tc_registry_clear();
     tc_set_config(&defaults);
     tc_clock = real_clock;
-    if (fake.live_plans)
+    if (fake.live_plans) {
         CHECK_INT(fake.live_plans(), 0);
+        fake.set_exact(0);
+    }
+}
+
+static void run_case(const test_case *test)
+{
+    for (can_find = 0; can_find < 2; can_find++)
+        run_once(test);
     printf("%s ok\n", test->name);
 }
 

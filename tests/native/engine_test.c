@@ -57,6 +57,45 @@ static void last_resorts_are_asked_last(void)
     CHECK_INT(tc_supported(&conv, TC_CPU, 0), TC_UNSUPPORTED);
 }
 
+/* Whether there is one at all needs no list, but where last resorts or others decide it. */
+static void support_is_told_by_one_algorithm(void)
+{
+    begin(TC_CUDA);
+    fake_algorithm loops = {.name = "loops", .flags = TC_CANDIDATE_LAST_RESORT}, second = {.name = "second"};
+    tc_conv conv = problem(2), deterministic = conv;
+    deterministic.deterministic = 1;
+    SCRIPT(loops, second, standard);
+    CHECK_INT(tc_supported(&conv, TC_CUDA, 0), TC_OK);
+    CHECK_INT(fake.listings(), can_find ? 0 : 1);
+    CHECK_INT(tc_supported(&deterministic, TC_CUDA, 0), TC_OK); /* by "standard", the third */
+    SCRIPT(loops);
+    conv = problem(3);
+    CHECK_INT(tc_supported(&conv, TC_CUDA, 0), TC_UNSUPPORTED);
+    SCRIPT(second);
+    deterministic.x_dims[0] = deterministic.y_dims[0] = 3;
+    CHECK_INT(tc_supported(&deterministic, TC_CUDA, 0), TC_UNSUPPORTED);
+}
+
+/* Names out of files: one that is a last resort, or not deterministic where that is asked for, is left out. */
+static void what_is_found_by_name_is_as_eligible_as_what_is_listed(void)
+{
+    begin(TC_CUDA);
+    fake_algorithm loops = {.name = "loops", .flags = TC_CANDIDATE_LAST_RESORT}, second = {.name = "second"};
+    SCRIPT(standard, second, loops);
+    tc_conv conv = problem(2), deterministic = problem(3);
+    deterministic.deterministic = 1;
+    tc_record record = record_of(&conv, "loops"), other = record_of(&deterministic, "second");
+    CHECK_INT(tc_registry_put(&record), TC_OK);
+    CHECK_INT(tc_registry_put(&other), TC_OK);
+    CHECK_INT(convolve(&conv), TC_OK);
+    expect_warning("the stored algorithm 'loops' is left out");
+    CHECK_INT(convolve(&deterministic), TC_OK);
+    expect_warning("the stored algorithm 'second' is left out");
+    CHECK_INT(fake.runs("loops"), 0);
+    CHECK_INT(stats().hits, 0);
+    CHECK_INT(stats().measured, 2);
+}
+
 /* Frameworks with other settings have one key where the settings make no difference. */
 static void what_makes_no_difference_is_in_no_key(void)
 {
@@ -254,6 +293,9 @@ const test_case engine_cases[] = {
     {"engine/engines_are_opened_by_name", engines_are_opened_by_name},
     {"engine/only_engines_are_loaded", only_engines_are_loaded},
     {"engine/last_resorts_are_asked_last", last_resorts_are_asked_last},
+    {"engine/support_is_told_by_one_algorithm", support_is_told_by_one_algorithm},
+    {"engine/what_is_found_by_name_is_as_eligible_as_what_is_listed",
+     what_is_found_by_name_is_as_eligible_as_what_is_listed},
     {"engine/what_makes_no_difference_is_in_no_key", what_makes_no_difference_is_in_no_key},
     {"engine/candidates_are_listed", candidates_are_listed},
     {"engine/support_is_remembered_until_engines_change", support_is_remembered_until_engines_change},

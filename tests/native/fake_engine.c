@@ -33,7 +33,7 @@ static struct {
     int32_t capturing;
     char models[MAX_ORDINALS][32], soft[64];
     double clock;
-    int64_t live_plans, preparing, most_preparing;
+    int64_t live_plans, preparing, most_preparing, listings;
 } script;
 
 void fake_set_algorithms(const fake_algorithm *algorithms, size_t count)
@@ -111,6 +111,14 @@ int64_t fake_runs(const char *algorithm)
 int64_t fake_prepares(const char *algorithm)
 {
     return count_of(script.prepares, algorithm);
+}
+
+int64_t fake_listings(void)
+{
+    pthread_mutex_lock(&lock);
+    int64_t listings = script.listings;
+    pthread_mutex_unlock(&lock);
+    return listings;
 }
 
 int64_t fake_most_preparing(void)
@@ -191,10 +199,28 @@ static tc_status candidates(void *engine, int32_t ordinal, const tc_conv *conv, 
         return core->fail(TC_UNSUPPORTED, "the fake engine multiplies float32 only");
     tc_status status = TC_OK;
     pthread_mutex_lock(&lock);
+    script.listings++;
     for (size_t i = 0; i < script.count && status == TC_OK; i++)
         status = core->candidate_add(list, script.algorithms[i].name, script.algorithms[i].flags);
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+/* An engine whose list is short has no use for it. */
+static tc_status find_candidate(void *engine, int32_t ordinal, const tc_conv *conv, const char *name, uint32_t *flags)
+{
+    (void)engine, (void)ordinal;
+    tc_status status = can_do(conv) ? TC_NOT_FOUND : TC_UNSUPPORTED;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < script.count && status == TC_NOT_FOUND; i++) {
+        const fake_algorithm *a = &script.algorithms[i];
+        if (name ? strcmp(a->name, name) == 0 : !(a->flags & TC_CANDIDATE_LAST_RESORT)) {
+            *flags = a->flags;
+            status = TC_OK;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return status == TC_OK ? status : core->fail(status, "the fake engine has no such algorithm");
 }
 
 typedef struct plan {
@@ -386,12 +412,17 @@ void fake_set_device_kind(int32_t device_kind)
     ops.device_kind = device_kind;
 }
 
-/* What tc_engine_load looks up. */
 void fake_set_exact(int32_t exact)
 {
     ops.is_exact = exact;
 }
 
+void fake_set_finding(int32_t finding)
+{
+    ops.find = finding ? find_candidate : NULL;
+}
+
+/* What tc_engine_load looks up. */
 const tc_engine_ops *tunedconv_engine_entry(const tc_api *api)
 {
     if (api->abi_version != TC_ABI_VERSION)

@@ -34,6 +34,8 @@ typedef struct fake_algorithm {
 void fake_set_device_kind(int32_t device_kind);
 /* Before it is loaded: whether it claims that determinism and TF32 make no difference to it. */
 void fake_set_exact(int32_t exact);
+/* Before it is loaded: whether it can be asked for one algorithm by name. */
+void fake_set_finding(int32_t finding);
 /* The algorithms, in the engine's order of preference. */
 void fake_set_algorithms(const fake_algorithm *algorithms, size_t count);
 /* Whether every stream is being captured, so that nothing may be measured. */
@@ -48,6 +50,8 @@ void fake_reset(void);
 double fake_clock(void);
 int64_t fake_runs(const char *algorithm);
 int64_t fake_prepares(const char *algorithm);
+/* How often it was asked for all of its algorithms. */
+int64_t fake_listings(void);
 /* The most threads that were in prepare at once. */
 int64_t fake_most_preparing(void);
 /* Plans that were prepared and not released. */

@@ -55,6 +55,7 @@ _Noreturn void fail_check(const char *file, int line, const char *format, ...) _
 typedef struct fake_functions {
     void (*set_device_kind)(int32_t);
     void (*set_exact)(int32_t);
+    void (*set_finding)(int32_t);
     void (*set_algorithms)(const fake_algorithm *, size_t);
     void (*set_capturing)(int32_t);
     void (*set_model)(int32_t, const char *);
@@ -63,6 +64,7 @@ typedef struct fake_functions {
     double (*clock)(void);
     int64_t (*runs)(const char *);
     int64_t (*prepares)(const char *);
+    int64_t (*listings)(void);
     int64_t (*most_preparing)(void);
     int64_t (*live_plans)(void);
 } fake_functions;
@@ -72,9 +74,10 @@ const char *fake_library(void);
 
 /*
  * Loads it for a device kind, with the clock of budgets its virtual one; each batch size is measured. Each case
- * begins with it.
+ * begins with it. Cases run twice, the second time with an engine that can be asked for one algorithm by name.
  */
 void begin(int32_t device_kind);
+extern int can_find;
 #define SCRIPT(...)                                                                                     \
     fake.set_algorithms((const fake_algorithm[]){__VA_ARGS__},                                          \
                         sizeof((const fake_algorithm[]){__VA_ARGS__}) / sizeof(fake_algorithm))

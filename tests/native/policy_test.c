@@ -58,11 +58,13 @@ static void the_first_batch_is_measured_and_others_copy_it(void)
     CHECK_INT(stats().measured, 1);
     int64_t standards = fake.runs("standard"), fasts = fake.runs("fast");
     double seconds = stats().tuning_seconds;
+    int64_t listings = fake.listings();
     run(problem(2));
     run(problem(3));
     run(problem(2));
     CHECK_INT(stats().measured, 1);
     CHECK_INT(stats().copied, 2);
+    CHECK_INT(fake.listings() - listings, can_find ? 0 : 2);
     CHECK_INT(stats().hits + stats().defaults, 0);
     CHECK_INT(fake.runs("standard"), standards);
     CHECK_INT(fake.runs("fast"), fasts + 3);

@@ -29,6 +29,7 @@ static void a_hit_measures_nothing(void)
     CHECK_INT(fake.runs("other"), 3);
     CHECK_INT(fake.runs("standard") + fake.runs("fast"), 0);
     CHECK_INT(fake.prepares("other"), 1);
+    CHECK_INT(fake.listings(), can_find ? 0 : 1);
     CHECK_INT(stats().hits, 1);
     CHECK_INT(stats().measured + stats().defaults, 0);
     CHECK(stats().tuning_seconds == 0);

@@ -27,6 +27,8 @@ typedef struct onednn_formulation {
     onednn_freedom freedom;
 } onednn_formulation;
 
+const char onednn_any_name[] = "any";
+
 static const onednn_formulation plain = {"plain", 1u << ONEDNN_W};
 static const onednn_formulation any = {"any", 1u << ONEDNN_X | 1u << ONEDNN_W | 1u << ONEDNN_Y};
 static const onednn_formulation strict = {"strict", 0};
@@ -45,13 +47,13 @@ static int same_layouts(const onednn_engine *engine, tc_direction direction, con
     return 1;
 }
 
-/* Whether a formulation before this one already runs the same implementation on the same layouts. */
+/* Whether a formulation before this one runs the same implementation on the same layouts. */
 static int repeats_another(const onednn_engine *engine, tc_direction direction, const onednn_choices *choices,
                            const onednn_choice *choice)
 {
     for (size_t i = 0; i < choices->count; i++) {
         const onednn_choice *other = &choices->items[i];
-        if (other->formulation != choice->formulation && other->occurrence == choice->occurrence &&
+        if (other->formulation < choice->formulation && other->occurrence == choice->occurrence &&
             strcmp(other->implementation, choice->implementation) == 0 &&
             same_layouts(engine, direction, other->desc, choice->desc))
             return 1;
@@ -131,15 +133,31 @@ static tc_status add_choice(const onednn_engine *engine, const onednn_problem *p
     status = onednn_check(engine->library.primitive_desc_clone(&choice.desc, desc), "copy a descriptor");
     if (status != TC_OK)
         return status;
-    choice.repeated = repeats_another(engine, problem->direction, choices, &choice);
     status = append(choices, &choice);
     if (status != TC_OK)
         engine->library.primitive_desc_destroy(choice.desc);
     return status;
 }
 
+static int is_wanted(const onednn_choice *choice, const char *name)
+{
+    if (name == onednn_any_name)
+        return !(choice->candidate.flags & TC_CANDIDATE_LAST_RESORT);
+    return strcmp(choice->candidate.name, name) == 0;
+}
+
+static const onednn_choice *choice_named(const onednn_choices *choices, const char *name)
+{
+    for (size_t i = 0; i < choices->count; i++)
+        if (is_wanted(&choices->items[i], name))
+            return &choices->items[i];
+    return NULL;
+}
+
+/* Adds what a formulation has beyond what is listed already; with a name, it ends when that is listed. */
 static tc_status add_formulation(const onednn_engine *engine, const onednn_problem *problem,
-                                 const onednn_formulation *formulation, int place, onednn_choices *choices)
+                                 const onednn_formulation *formulation, int place, const char *name,
+                                 onednn_choices *choices)
 {
     dnnl_primitive_desc_t desc = NULL;
     tc_status status = onednn_problem_describe(engine, problem, formulation->freedom, &desc);
@@ -150,14 +168,17 @@ static tc_status add_formulation(const onednn_engine *engine, const onednn_probl
     do
         status = add_choice(engine, problem, choices, desc, formulation->name,
                             (onednn_choice){.formulation = place, .rank = count_of(choices, place)});
-    while (status == TC_OK && engine->library.primitive_desc_next_impl(desc) == dnnl_success);
+    while (status == TC_OK && !(name && choice_named(choices, name)) &&
+           engine->library.primitive_desc_next_impl(desc) == dnnl_success);
     engine->library.primitive_desc_destroy(desc);
     return status;
 }
 
-static void drop_repeated(const onednn_engine *engine, onednn_choices *choices)
+static void drop_repeated(const onednn_engine *engine, tc_direction direction, onednn_choices *choices)
 {
     size_t kept = 0;
+    for (size_t i = 0; i < choices->count; i++)
+        choices->items[i].repeated = repeats_another(engine, direction, choices, &choices->items[i]);
     for (size_t i = 0; i < choices->count; i++) {
         if (choices->items[i].repeated)
             engine->library.primitive_desc_destroy(choices->items[i].desc);
@@ -186,34 +207,55 @@ static void free_choices(const onednn_engine *engine, onednn_choices *choices)
     memset(choices, 0, sizeof *choices);
 }
 
-static tc_status make_choices(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices)
+static const onednn_formulation *const *formulations_of(const onednn_problem *problem)
 {
-    const onednn_formulation *const *order = problem->channels_last ? channels_last_order : other_order;
+    return problem->channels_last ? channels_last_order : other_order;
+}
+
+/* Lists what is not listed yet, and puts all in order. */
+static tc_status complete_choices(const onednn_engine *engine, const onednn_problem *problem, onednn_choices *choices)
+{
     tc_status status = TC_OK;
     for (int i = 0; i < FORMULATIONS && status == TC_OK; i++)
-        status = add_formulation(engine, problem, order[i], i, choices);
+        status = add_formulation(engine, problem, formulations_of(problem)[i], i, NULL, choices);
     if (status == TC_OK && choices->count == 0)
         status = tc_fail(TC_UNSUPPORTED, "oneDNN has no implementation of this convolution for this processor");
     if (status != TC_OK) {
         free_choices(engine, choices);
         return status;
     }
-    drop_repeated(engine, choices);
+    drop_repeated(engine, problem->direction, choices);
     qsort(choices->items, choices->count, sizeof *choices->items, compare_choices);
+    choices->is_complete = 1;
     return TC_OK;
+}
+
+/* Lists as far as the name. */
+static tc_status look_for(const onednn_engine *engine, const onednn_problem *problem, const char *name,
+                          onednn_choices *choices)
+{
+    const char *end = strrchr(name, '/');
+    tc_status status = TC_OK;
+    for (int i = 0; i < FORMULATIONS && status == TC_OK && !choice_named(choices, name); i++) {
+        const onednn_formulation *formulation = formulations_of(problem)[i];
+        if (name == onednn_any_name || (end && strcmp(formulation->name, end + 1) == 0))
+            status = add_formulation(engine, problem, formulation, i, name, choices);
+    }
+    return status;
 }
 
 /* ---- lists that are kept ------------------------------------------------------------------------------ */
 
 /*
  * Asking oneDNN for all implementations takes about a millisecond, and a convolution is asked about when it is
- * traced, when its algorithm is settled, and for each plan of a search: the latest lists are kept.
+ * traced, when its algorithm is settled, and for each plan of a search: the latest lists are kept. Where only one
+ * name matters, they go no further than that name.
  */
 enum { LISTINGS = 16 };
 
 typedef struct onednn_listing {
     onednn_problem problem;
-    onednn_choices choices; /* empty where nothing is kept */
+    onednn_choices choices; /* empty where nothing is known */
     uint64_t used;
 } onednn_listing;
 
@@ -235,21 +277,46 @@ static onednn_listing *find_listing(onednn_listing *listings, const onednn_probl
     return oldest;
 }
 
-tc_status onednn_choices_of(onednn_engine *engine, const onednn_problem *problem, const onednn_choices **choices)
+/* What is known of a problem: nothing, where it is new or was forgotten. */
+static tc_status known_choices(onednn_engine *engine, const onednn_problem *problem, onednn_choices **choices)
 {
     if (!engine->listings && !(engine->listings = calloc(LISTINGS, sizeof *engine->listings)))
         return tc_fail(TC_OUT_OF_MEMORY, "no memory for lists of implementations");
     onednn_listing *listing = find_listing(engine->listings, problem);
     if (!lists(listing, problem)) {
         free_choices(engine, &listing->choices);
-        tc_status status = make_choices(engine, problem, &listing->choices);
-        if (status != TC_OK)
-            return status;
         memcpy(&listing->problem, problem, sizeof *problem); /* the gaps between fields as well */
     }
     listing->used = ++engine->uses;
     *choices = &listing->choices;
     return TC_OK;
+}
+
+tc_status onednn_choices_of(onednn_engine *engine, const onednn_problem *problem, const onednn_choices **result)
+{
+    onednn_choices *choices;
+    tc_status status = known_choices(engine, problem, &choices);
+    if (status == TC_OK && !choices->is_complete)
+        status = complete_choices(engine, problem, choices);
+    *result = choices;
+    return status;
+}
+
+tc_status onednn_choice_named(onednn_engine *engine, const onednn_problem *problem, const char *name,
+                              const onednn_choice **result)
+{
+    onednn_choices *choices;
+    tc_status status = known_choices(engine, problem, &choices);
+    if (status != TC_OK)
+        return status;
+    *result = choice_named(choices, name);
+    if (!*result && !choices->is_complete) {
+        status = look_for(engine, problem, name, choices);
+        *result = choice_named(choices, name);
+    }
+    if (status == TC_OK && !*result)
+        status = tc_fail(TC_NOT_FOUND, "oneDNN has no algorithm '%s' for this convolution", name);
+    return status;
 }
 
 void onednn_choices_forget(onednn_engine *engine)

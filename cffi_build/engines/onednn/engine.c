@@ -135,6 +135,36 @@ static tc_status candidates(void *state, int32_t ordinal, const tc_conv *conv, t
     return onednn_caller_run(run_candidates, &(candidates_job){state, &problem, list});
 }
 
+typedef struct find_job {
+    onednn_engine *engine;
+    const onednn_problem *problem;
+    const char *name;
+    uint32_t flags;
+} find_job;
+
+static tc_status run_find(void *argument)
+{
+    find_job *job = argument;
+    const onednn_choice *choice;
+    tc_status status = onednn_choice_named(job->engine, job->problem, job->name, &choice);
+    if (status == TC_OK)
+        job->flags = choice->candidate.flags;
+    return status;
+}
+
+static tc_status find(void *state, int32_t ordinal, const tc_conv *conv, const char *name, uint32_t *flags)
+{
+    (void)ordinal;
+    onednn_problem problem;
+    tc_status status = onednn_problem_make(conv, &problem);
+    if (status != TC_OK)
+        return status;
+    find_job job = {state, &problem, name ? name : onednn_any_name, 0};
+    status = onednn_caller_run(run_find, &job);
+    *flags = job.flags;
+    return status;
+}
+
 typedef struct prepare_job {
     onednn_engine *engine;
     const onednn_problem *problem;
@@ -263,6 +293,7 @@ const tc_engine_ops tc_onednn_engine = {
     .describe = describe,
     .environment = environment,
     .candidates = candidates,
+    .find = find,
     .prepare = prepare,
     .release = release,
     .workspace = workspace_bytes,

@@ -164,13 +164,14 @@ typedef struct onednn_choice {
     int occurrence; /* among the implementations of that name in one formulation */
     int rank;       /* place in oneDNN's own order within one formulation */
     int formulation; /* its place among the formulations of the problem */
-    int repeated;   /* an earlier formulation has the same */
+    int repeated;   /* an earlier formulation has the same; known of complete lists */
     dnnl_primitive_desc_t desc;
 } onednn_choice;
 
 typedef struct onednn_choices {
     onednn_choice *items;
     size_t count, capacity;
+    int is_complete; /* else some that were looked for */
 } onednn_choices;
 
 /*
@@ -178,6 +179,14 @@ typedef struct onednn_choices {
  * stays until the next call.
  */
 tc_status onednn_choices_of(onednn_engine *engine, const onednn_problem *problem, const onednn_choices **choices);
+/* In place of a name: whatever is no last resort. */
+extern const char onednn_any_name[];
+/*
+ * The one of that name, TC_NOT_FOUND if there is none. It may be one that the list leaves out, since it repeats
+ * another. Stays until the next call of either.
+ */
+tc_status onednn_choice_named(onednn_engine *engine, const onednn_problem *problem, const char *name,
+                              const onednn_choice **choice);
 /* Frees the lists that the engine keeps. */
 void onednn_choices_forget(onednn_engine *engine);
 

@@ -102,26 +102,18 @@ static tc_status fill_plan(const onednn_engine *engine, const onednn_problem *pr
 tc_status onednn_plan_make(onednn_engine *engine, const onednn_problem *problem, const char *name,
                            onednn_plan **result)
 {
-    const onednn_choices *choices;
-    tc_status status = onednn_choices_of(engine, problem, &choices);
+    const onednn_choice *choice;
+    tc_status status = onednn_choice_named(engine, problem, name, &choice);
     if (status != TC_OK)
         return status;
-    const onednn_choice *choice = NULL;
-    for (size_t i = 0; i < choices->count && !choice; i++)
-        if (strcmp(choices->items[i].candidate.name, name) == 0)
-            choice = &choices->items[i];
-    onednn_plan *plan = choice ? calloc(1, sizeof *plan) : NULL;
-    if (!choice) {
-        status = tc_fail(TC_NOT_FOUND, "oneDNN has no algorithm '%s' for this convolution", name);
-    } else if (!plan) {
-        status = tc_fail(TC_OUT_OF_MEMORY, "no memory for a plan");
-    } else {
-        plan->direction = problem->direction;
-        status = fill_plan(engine, problem, choice->desc, plan);
-    }
+    onednn_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return tc_fail(TC_OUT_OF_MEMORY, "no memory for a plan");
+    plan->direction = problem->direction;
+    status = fill_plan(engine, problem, choice->desc, plan);
     if (status == TC_OK)
         *result = plan;
-    else if (plan)
+    else
         onednn_plan_free(engine, plan);
     return status;
 }
