@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -52,7 +53,10 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
         self._flusher = None if filepath is None else Flusher(filepath)
         self._loaded = False
         self._tuned: Any = None
-        self._step_start: tuple[float, float] | None = None
+        # At most one clock a run. Keras may tell of the ends of several steps at once, in threads of its own:
+        # one of them takes the start out.
+        self._clock_started = False
+        self._step_start: deque[tuple[float, float]] = deque()
         if self._flusher is not None:
             # An interrupted fit calls no end under JAX; this runs when the callback goes or Python exits.
             weakref.finalize(self, self._flusher.flush_at_exit)
@@ -65,7 +69,8 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Read the database."""
-        self._step_start = None
+        self._clock_started = False
+        self._step_start.clear()
         self._load(again=True)
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -78,12 +83,13 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Start the clock of a model's first step."""
-        if self._step_start is None and first_step.of(self._tuned) is None:
-            self._step_start = time.monotonic(), registry.stats()["tuning_seconds"]
+        if not self._clock_started and first_step.of(self._tuned) is None:
+            self._clock_started = True
+            self._step_start.append((time.monotonic(), registry.stats()["tuning_seconds"]))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Write new entries, at most once a second, and stop the clock of a first step."""
-        if self._step_start is not None:
+        if self._step_start:
             self._note_first_step(logs)
         self._flush_if_due()
 
@@ -115,8 +121,10 @@ class TuningCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ign
         for value in (logs or {}).values():
             with suppress(TypeError, ValueError):
                 float(value)  # the step may still be running
-        assert self._step_start is not None
-        (start, tuned_before), self._step_start = self._step_start, None
+        try:
+            start, tuned_before = self._step_start.pop()
+        except IndexError:  # the end of another step stopped it meanwhile
+            return
         tuning_seconds = registry.stats()["tuning_seconds"] - tuned_before
         first_step.note(self._tuned, FirstStep(time.monotonic() - start, tuning_seconds))
 

@@ -62,3 +62,23 @@ def test_a_run_that_failed_in_its_first_step_leaves_no_clock_running(monkeypatch
     model = make_model()
     model.fit(X, Y, verbose=0, callbacks=[callback])
     assert report(model, show=False).first_step.seconds == 0.0
+
+
+def test_the_end_of_another_step_may_be_told_meanwhile():
+    """As Keras does in threads of its own, where every callback is safe for that."""
+    model, callback = make_model(), TuningCallback()
+
+    class Awaited:
+        def __float__(self):
+            callback.on_train_batch_end(0, {"loss": 1.0})
+            return 1.0
+
+    callback.set_model(model)
+    callback.on_train_begin()
+    callback.on_train_batch_begin(0)
+    callback.on_train_batch_end(1, {"loss": Awaited()})
+    noted = report(model, show=False).first_step
+    assert noted is not None
+    callback.on_train_batch_begin(2)
+    callback.on_train_batch_end(2)
+    assert report(model, show=False).first_step == noted
