@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.descriptor import DIRECTIONS, forward_descriptor
+from keras_tunedconv.core.errors import TuningWarning
 from keras_tunedconv.core.record import Provenance, Record
 from keras_tunedconv.core.trials import Search, Trial, TrialState
 
 HERE = "engine=test;version=1.0;cpu=test cpu;isa=avx2;threads=2"
 ELSEWHERE = "engine=cudnn;version=9.19.0;device=NVIDIA H200;capability=9.0;sms=132"
+# When all of it was measured: what is made twice is equal, and files are the same in every run.
+CREATED = 1_700_000_000
 
 
 def make_record(key=None, **fields):
@@ -22,7 +24,7 @@ def make_record(key=None, **fields):
         "algorithm": "jit:avx2#0",
         "runner_up": "gemm:jit#0",
         "workspace_bytes": 4096,
-        "created": int(time.time()) - 100,
+        "created": CREATED,
         "time_seconds": 1.25e-4,
         "default_seconds": 2.5e-4,
         "spread": 0.02,
@@ -52,7 +54,7 @@ def make_records(count, environment=HERE, **fields):
     ]
 
 
-def make_search(key=None, environment=HERE, created=None):
+def make_search(key=None, environment=HERE, created=CREATED):
     """What became of one candidate of each fate."""
     trials = [
         Trial("default", TrialState.FINALIST, 0, "", 64, 0.01, 0.03, 2e-4, 2.5e-4, True, (2e-4, 3e-4)),
@@ -62,7 +64,6 @@ def make_search(key=None, environment=HERE, created=None):
         Trial("wrong", TrialState.WRONG, 4, "its output differs: naïve ✓", 1, 0.5, 0.6, 1e-5),
         Trial("too late", TrialState.NOT_TRIED, 5),
     ]
-    created = int(time.time()) - 100 if created is None else created
     return Search(key or make_keys((8, 16, 16, 3), (3, 3, 3, 4))[0], environment, created, tuple(trials))
 
 
@@ -72,6 +73,11 @@ def make_searches(count, environment=HERE):
         make_search(record.key, environment, created=1000 + i)
         for i, record in enumerate(make_records(count, environment))
     ]
+
+
+def own_warnings(caught):
+    """This package's own of the warnings that were caught; Python's of files left open come at any moment."""
+    return [warning for warning in caught if issubclass(warning.category, TuningWarning)]
 
 
 def content(records):

@@ -16,6 +16,7 @@ import cffi
 import native_build
 import numpy as np
 import pytest
+from tuning_data import own_warnings
 
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.config import config
@@ -112,7 +113,7 @@ def test_the_winner_is_recorded_with_its_figures(engine: FakeEngine):
     assert not record.deterministic
     stats = registry.stats()
     assert (stats["measured"], stats["hits"], stats["defaults"], stats["fallbacks"]) == (1, 0, 0, 0)
-    assert stats["tuning_seconds"] == pytest.approx(record.tuning_seconds, rel=0.5)
+    assert stats["tuning_seconds"] >= record.tuning_seconds > 0
 
 
 def test_a_record_makes_the_next_process_measure_nothing(engine: FakeEngine):
@@ -176,8 +177,8 @@ def test_an_unknown_algorithm_is_left_out_with_one_warning(engine: FakeEngine):
     run()
     with pytest.warns(TuningWarning, match="of another version") as caught:
         emit_pending_warnings()
-    assert len(caught) == 1
-    assert FORWARD.key in str(caught[0].message)
+    assert len(own_warnings(caught)) == 1
+    assert FORWARD.key in str(own_warnings(caught)[0].message)
     assert [r.algorithm for r in records()] == ["fast"]
 
 
@@ -197,7 +198,7 @@ def test_training_goes_on_when_an_algorithm_fails(engine: FakeEngine):
     assert engine.runs("fast") == 61
     with pytest.warns(TuningWarning, match="'fast' failed") as caught:
         emit_pending_warnings()
-    assert len(caught) == 1
+    assert len(own_warnings(caught)) == 1
     assert records() == []
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tuning_data import ELSEWHERE, make_record, make_records
+from tuning_data import ELSEWHERE, make_record, make_records, own_warnings
 
 from keras_tunedconv.core import engines, registry
 from keras_tunedconv.core.descriptor import forward_descriptor
@@ -142,7 +142,7 @@ def test_a_broken_and_a_missing_one_are_a_warning_each_and_the_rest_is_used(
     with pytest.warns(TuningWarning) as told:
         search_path.offer("cpu")
         search_path.offer("cpu")
-    assert len(told) == 2
+    assert len(own_warnings(told)) == 2
     assert any("broken.h5 cannot be read" in str(one.message) for one in told)
     assert any(f"no tuning database {tmp_path / 'none'}" in str(one.message) for one in told)
     run_convolution()
@@ -175,7 +175,7 @@ layer = TunedConv2D({KERNEL_SHAPE[-1]}, 3, use_bias=False)
 layer.build({X_SHAPE})
 print("built")
 for _ in range(2):
-    layer(keras.ops.ones({X_SHAPE}))
+    keras.ops.convert_to_numpy(layer(keras.ops.ones({X_SHAPE})))
 print("stats", stats()["hits"], stats()["measured"])
 print(len(layer.tuning.records()), layer.tuning.collect(), *layer.tuning.forward)
 """
