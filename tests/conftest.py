@@ -1,12 +1,15 @@
-"""What every test starts from: one Keras backend a process, an empty registry, default settings."""
+"""What every test starts from: one backend, an empty registry, default settings, the same random numbers."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import sys
 
+import hypothesis
 import pytest
+from waiting import let_work_end
 
 BACKENDS = ("tensorflow", "jax", "torch")
 
@@ -24,6 +27,13 @@ for _name in list(os.environ):
 # Nor do the databases of whoever runs the tests; those of this package's subprocesses are no other.
 os.environ["KERAS_TUNEDCONV_SEARCH_PATH"] = "0"
 
+# A run tries the examples of the run before, however slow the machine. `--hypothesis-profile=exploring`
+# tries others.
+_patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("fixed", derandomize=True, **_patient)
+hypothesis.settings.register_profile("exploring", **_patient)
+hypothesis.settings.load_profile("fixed")
+
 
 @pytest.fixture(autouse=True)
 def _isolated_registry():
@@ -36,7 +46,18 @@ def _isolated_registry():
     fallback.forget()
     with config.override():
         yield
+        let_work_end()
     registry.clear()
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers():
+    """Weights and data that a test draws are those that it drew before."""
+    random.seed(0)  # Keras's initializers take their seeds from here
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

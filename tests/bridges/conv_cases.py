@@ -8,6 +8,7 @@ from keras_tunedconv.core import engines
 from keras_tunedconv.core.descriptor import forward_descriptor
 from keras_tunedconv.core.library import lib
 from tests.reference import expect, random_operands
+from tests.waiting import let_work_end
 
 CASES = {
     "plain": {"x": (2, 9, 8, 5), "w": (3, 3, 5, 7)},
@@ -74,6 +75,7 @@ def only_reference_engine(monkeypatch, *forget):
         for function in forget:
             function()
         yield
+        let_work_end()
         lib.tc_engine_close(b"reference")
     engines.ensure_open("cpu")
     for function in forget:
