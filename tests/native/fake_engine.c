@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tunedconv_engine.h"
 
@@ -255,6 +256,9 @@ static tc_status prepare(void *engine, int32_t ordinal, const tc_conv *conv, con
     int32_t milliseconds = p->algorithm.prepare_milliseconds;
     const struct timespec pause = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
     nanosleep(&pause, NULL);
+    char byte;
+    if (p->algorithm.prepare_reads && read(p->algorithm.prepare_reads, &byte, 1) != 1)
+        abort(); /* nobody is left who could write it */
     pthread_mutex_lock(&lock);
     script.preparing--;
     pthread_mutex_unlock(&lock);

@@ -28,6 +28,7 @@ typedef struct fake_algorithm {
     int32_t run_status;     /* what a run returns after `good_runs` that worked */
     int32_t good_runs;
     int32_t prepare_milliseconds; /* of the real clock, for threads to meet in */
+    int32_t prepare_reads;  /* a file that prepare waits for a byte from, for processes to meet in; 0 is none */
 } fake_algorithm;
 
 /* Before tunedconv loads the engine: the tc_device_kind it claims to be for. */
