@@ -8,7 +8,7 @@ import struct
 import time
 
 import pytest
-from two_processes import free_port, results, start
+from two_processes import free_ports, results, start
 
 from keras_tunedconv.core.record import Provenance
 from keras_tunedconv.tuning import database
@@ -122,7 +122,7 @@ PROGRAM = BEGIN + JOIN[BACKEND] + IMPORTS + MODEL + TRAIN[BACKEND] + END
 
 def train(*paths):
     """Two ranks, each with the arguments of its callback."""
-    ports = f"{free_port()},{free_port()}"
+    ports = ",".join(map(str, free_ports(2)))
     return results([start(PROGRAM, rank, ports, *path) for rank, path in enumerate(paths)])
 
 
@@ -181,7 +181,7 @@ x = np.ones((8, 64, 64, 32), "float32")
 layer.build(x.shape)
 print("ready", flush=True)
 sys.stdin.readline()
-layer(x)
+keras.ops.convert_to_numpy(layer(x))
 print(json.dumps(keras_tunedconv.stats()), flush=True)
 """
 )

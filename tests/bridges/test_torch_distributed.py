@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from two_processes import free_ports
 
 if os.environ["KERAS_BACKEND"] != "torch":
     pytest.skip("needs KERAS_BACKEND=torch", allow_module_level=True)
@@ -54,9 +54,7 @@ if ranks > 1:
 
 
 def run(ranks):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     environment = os.environ | {"KERAS_TUNEDCONV_KEY_BUDGET": "0.02", "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
