@@ -203,15 +203,14 @@ def test_entries_are_written_as_they_come_and_at_most_once_a_second(path, monkey
     assert step(1.1, fourth) == 4
 
 
-def test_a_step_does_not_wait_for_another_writer(path):
-    import filelock
-
+def test_a_step_does_not_wait_for_another_writer(path, monkeypatch):
+    monkeypatch.setattr(flusher, "_END_TIMEOUT_SECONDS", 1000.0)  # as the end of a run would
     callback = TuningCallback(path)
     put_all(make_records(1))
     with filelock.FileLock(f"{path}.lock"):
         begin = time.monotonic()
         callback.on_train_batch_end(0)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 200
     assert not path.exists()
     callback._flusher._next_time = 0.0
     callback.on_train_batch_end(0)

@@ -93,4 +93,4 @@ def test_refusing_takes_no_time(what, costs):
     for (where, kind), (seconds, bytes_) in sorted(costs.items(), key=lambda item: -item[1][0]):
         if where == what:
             print(f"{what} {kind}: {seconds * 1000:.0f} ms, {bytes_ / 2**20:.0f} MiB")
-            assert seconds < 20  # a hang; the figure is what is printed
+            assert seconds < 200  # a hang; the figure is what is printed

@@ -243,8 +243,8 @@ def test_a_workplace_taken_for_abandoned_before_it_was_locked_is_made_again(tmp_
 # ---- killed ------------------------------------------------------------------------------------------
 
 # Under Keras's numpy backend, whose processes may fork: children save without end, each weight of a save
-# having one value, and are killed at a random moment. Prints for each file how often it could not be read,
-# and how many saves it went through.
+# having one value, and are killed at a random moment; the first is let save once, however slow the disk.
+# Prints for each file how often it could not be read, and how many saves it went through.
 KILL_SAVERS = """
 import os, random, signal, sys, time, warnings
 from pathlib import Path
@@ -269,10 +269,11 @@ def save(path, value):
     else:
         save_weights(model, path, max_shard_size=4e-5 if path.endswith(".json") else None)
 
-def saver(path, value):
+def saver(path, value, told):
     while True:
         value += 1
         save(path, value)
+        os.write(told, b"x")
 
 def value_in(path):
     twin.load_weights(path)
@@ -284,13 +285,18 @@ def value_in(path):
 def kill_savers(path):
     last, unreadable = 0.0, 0
     save(path, last)
-    for _ in range(int(kills)):
+    for kill in range(int(kills)):
+        read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
-            saver(path, last)
+            saver(path, last, write_end)
+        os.close(write_end)
+        if kill == 0:
+            assert os.read(read_end, 1), "the saver failed"
         time.sleep(chance.uniform(0, 0.3))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(read_end)
         try:
             value = value_in(path)
         except Exception as error:

@@ -48,8 +48,10 @@ def test_files_saved_while_entries_come_are_whole(name, tmp_path):
             layer.tuning.collect()
 
     def measure_all():
-        in_threads(*(lambda layer=layer: measure(layer) for layer in layers))
-        done.set()
+        try:
+            in_threads(*(lambda layer=layer: measure(layer) for layer in layers))
+        finally:
+            done.set()
 
     def save():
         files = []
@@ -90,7 +92,8 @@ def test_one_file_saved_by_several_threads_is_whole(tmp_path):
     assert values <= {0.0, 1.0, 2.0}
 
 
-def test_measuring_flushing_and_loading_at_once(tmp_path):
+def test_measuring_flushing_and_loading_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(flusher, "_END_TIMEOUT_SECONDS", 200.0)
     try:
         engines.ensure_open("cpu")
     except UnavailableError as error:
@@ -111,13 +114,11 @@ def test_measuring_flushing_and_loading_at_once(tmp_path):
         return y
 
     def measure():
-        in_threads(
-            *(
-                lambda d=d, shape=shape: convolve(d, shape)
-                for d, shape in zip(descriptors, shapes, strict=True)
-            )
-        )
-        done.set()
+        tasks = zip(descriptors, shapes, strict=True)
+        try:
+            in_threads(*(lambda d=d, shape=shape: convolve(d, shape) for d, shape in tasks))
+        finally:
+            done.set()
 
     def flush():
         writer = flusher.Flusher(path)

@@ -280,16 +280,16 @@ def _start_build() -> subprocess.Popen[str]:
 def test_two_processes_at_once(cache, compiler):
     compiler.set(slow="1")
     processes = [_start_build() for _ in range(2)]
-    answers = [process.communicate(timeout=120)[0].strip() for process in processes]
+    answers = [process.communicate(timeout=250)[0].strip() for process in processes]
     assert answers[0] == answers[1]
     assert Path(answers[0]).read_text() == "made\n"
     assert compiler.links == 1
 
 
 def test_killed_while_compiling(cache, compiler):
-    compiler.set(slow="30")
+    compiler.set(slow="280")
     process = _start_build()
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 250
     while not compiler.calls and time.monotonic() < deadline:
         time.sleep(0.05)
     assert compiler.calls, process.communicate()

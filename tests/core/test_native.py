@@ -16,7 +16,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", native_build.case_names())
 def test_core(native: Path, name: str):
-    done = subprocess.run([native, name], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([native, name], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{name} ok\n"
 
@@ -27,7 +27,8 @@ def test_every_case_is_run(native: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_sanitizers_find_nothing(tmp_path: Path):
     script = native_build.NATIVE.parent / "sanitizers.sh"
-    done = subprocess.run([script, tmp_path], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([script, tmp_path], capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-8000:]

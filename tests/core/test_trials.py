@@ -33,7 +33,9 @@ def run(descriptor: ConvDescriptor = DESCRIPTOR) -> None:
 
 
 def searched(**settings: object) -> Search:
-    with config.override(record_candidates=True, key_budget=30.0, process_budget=60.0, **settings):
+    # Of so few runs every sample is kept, also where noise asks for as many again as there may be.
+    patient = {"key_budget": 200.0, "process_budget": 250.0, "minimum_runs": 4}
+    with config.override(record_candidates=True, **patient, **settings):
         run()
     (search,), _ = trials.collect()
     return search
@@ -58,7 +60,7 @@ def test_every_candidate_is_told_of() -> None:
     assert winner.algorithm == record.algorithm
     assert winner.seconds == winner.median_seconds == record.time_seconds
     assert winner.workspace_bytes == record.workspace_bytes
-    assert np.median(winner.samples) == pytest.approx(winner.median_seconds, rel=0.5)
+    assert np.median(winner.samples) == pytest.approx(winner.median_seconds)
     for trial in search.trials:
         assert trial.state is not TrialState.NOT_TRIED
         if trial.state in (TrialState.WON, TrialState.FINALIST, TrialState.SLOW):

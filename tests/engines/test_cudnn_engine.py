@@ -59,7 +59,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     worker = Worker(folder)
     yield worker
     if worker.process is not None:
-        worker.process.communicate(timeout=30)
+        worker.process.communicate(timeout=200)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -169,7 +169,7 @@ def test_child_of_a_fork_makes_a_worker(first, forker):
     def fork_and_check():
         child = os.fork()
         if child == 0:
-            signal.alarm(60)
+            signal.alarm(200)
             check()
             with worker_jobs() as jobs:
                 check()
@@ -177,7 +177,7 @@ def test_child_of_a_fork_makes_a_worker(first, forker):
             in_thread(check)
             grandchild = os.fork()
             if grandchild == 0:
-                signal.alarm(60)
+                signal.alarm(200)
                 check()
                 os._exit(0)
             os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
@@ -194,7 +194,7 @@ def test_fork_after_the_engine_was_closed_and_opened_again():
     check()
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(200)
         assert lib.tc_engine_close(b"onednn") == lib.TC_OK
         with worker_jobs() as jobs:
             check()
@@ -218,7 +218,7 @@ def test_child_of_a_fork_convolves():
         for _ in range(3):
             child = os.fork()
             if child == 0:
-                signal.alarm(60)
+                signal.alarm(200)
                 check()
                 os._exit(0)
             _, status = os.waitpid(child, 0)

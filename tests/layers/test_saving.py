@@ -368,10 +368,10 @@ def test_entries_of_later_steps_are_in_later_files(tmp_path):
         def on_train_batch_begin(self, batch, logs=None):
             fill(self.model, batch=20 + batch)
 
-    path = tmp_path / "m_{epoch}_{batch}.weights.h5"
+    path = tmp_path / "m_{epoch}_{batch}.weights.h5"  # in the order of their names
     checkpoint = keras.callbacks.ModelCheckpoint(path, save_weights_only=True, save_freq=1)
     trained([Late(), checkpoint, TuningCallback()], tmp_path)
-    files = sorted(tmp_path.glob("*.h5"), key=lambda file: file.stat().st_mtime_ns)
+    files = sorted(tmp_path.glob("*.h5"))
     counts = [sum(record.environment == HERE for record in entries(loaded(file))[0]) for file in files]
     assert counts == [6, 9, 9, 9]  # two batches each epoch; the second epoch's are known
 

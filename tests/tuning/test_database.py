@@ -1,5 +1,6 @@
 """The database: whole at every moment, shared by many, never somebody else's file."""
 
+import gc
 import os
 import resource
 import subprocess
@@ -18,7 +19,7 @@ from tuning_data import ELSEWHERE, content, make_record, make_records
 
 from keras_tunedconv.core import registry
 from keras_tunedconv.core.errors import TunedConvError, TuningWarning
-from keras_tunedconv.tuning import database, schema
+from keras_tunedconv.tuning import database, flusher, schema
 from keras_tunedconv.tuning.database import DatabaseBusyError, DatabaseError, merge_into, read
 from keras_tunedconv.tuning.flusher import Flusher
 from keras_tunedconv.tuning.merge import identity
@@ -227,6 +228,7 @@ def test_a_malformed_record_is_not_written(path):
 
 
 def test_nothing_stays_open(path):
+    gc.collect()  # what earlier tests left may close its files now
     before = set(Path("/proc/self/fd").iterdir())
     merge_into(path, make_records(3))
     merge_into(path, make_records(6))
@@ -266,7 +268,7 @@ for writer in range(writers):
     if os.fork() == 0:
         records = make_records(count, environment=f"engine=test;writer={writer}")
         for part in range(parts):
-            merge_into(path, records[part::parts], timeout=60.0)
+            merge_into(path, records[part::parts], timeout=200.0)
         os._exit(0)
 for _ in range(writers):
     assert os.wait()[1] == 0
@@ -295,10 +297,11 @@ SPAWN_WRITER = """
 import sys
 from tuning_data import make_records
 from keras_tunedconv.core import registry
-from keras_tunedconv.tuning.flusher import Flusher
+from keras_tunedconv.tuning import flusher as module
 
+module._END_TIMEOUT_SECONDS = 200.0  # however slow the disk
 path, writer = sys.argv[1:]
-flusher = Flusher(path)
+flusher = module.Flusher(path)
 flusher.load()
 for record in make_records(20, environment=f"engine=test;writer={writer}"):
     registry.put(record)
@@ -314,14 +317,15 @@ def test_fresh_interpreters_at_once_lose_nothing(path):
     assert len(read(path).records) == 3 * 20
 
 
-def test_a_fork_in_the_middle_of_flushes_leaves_both_working(path):
-    flusher, stop = Flusher(path), threading.Event()
+def test_a_fork_in_the_middle_of_flushes_leaves_both_working(path, monkeypatch):
+    monkeypatch.setattr(flusher, "_END_TIMEOUT_SECONDS", 200.0)
+    writer, stop = Flusher(path), threading.Event()
 
     def flush():
         while not stop.is_set():
             for record in make_records(6, created=int(time.time())):
                 registry.put(record)
-            flusher.flush()
+            writer.flush()
 
     thread = threading.Thread(target=flush)
     thread.start()
@@ -329,21 +333,26 @@ def test_a_fork_in_the_middle_of_flushes_leaves_both_working(path):
         for child in range(5):
             process = os.fork()
             if process == 0:
-                registry.put(make_record(environment=f"engine=test;child={child}"))
-                Flusher(path).flush()
-                os._exit(0)
-            deadline = time.monotonic() + 60
-            while os.waitpid(process, os.WNOHANG) == (0, 0):
+                try:
+                    registry.put(make_record(environment=f"engine=test;child={child}"))
+                    Flusher(path).flush()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            deadline = time.monotonic() + 200
+            while (ended := os.waitpid(process, os.WNOHANG)) == (0, 0):
                 assert time.monotonic() < deadline, "the child hangs"
                 time.sleep(0.01)
+            assert ended[1] == 0
     finally:
         stop.set()
         thread.join()
-    flusher.flush()
+    writer.flush()
     assert len(read(path).records) == 6 + 5
 
 
-# Children write without end and are killed at a random moment; after each the file is looked at.
+# Children write without end and are killed at a random moment; after each the file is looked at. The first is
+# let write once, however slow the disk.
 KILL_WRITERS = """
 import os, random, signal, sys, time
 from tuning_data import make_records
@@ -352,16 +361,22 @@ from keras_tunedconv.tuning.database import merge_into, read
 path, kills = sys.argv[1], int(sys.argv[2])
 merge_into(path, make_records(60))
 chance, turns = random.Random(1), 0
-for _ in range(kills):
+for kill in range(kills):
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         while True:
             turns += 1
             environment = f"engine=test;writer={os.getpid()};turn={turns % 9}"
             merge_into(path, make_records(60, environment=environment))
+            os.write(write_end, b"x")
+    os.close(write_end)
+    if kill == 0:
+        assert os.read(read_end, 1), "the writer failed"
     time.sleep(chance.uniform(0, 0.3))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    os.close(read_end)
     decoded = read(path)
     assert decoded.malformed == 0
     assert len(decoded.records) % 60 == 0
