@@ -37,11 +37,12 @@ hypothesis.settings.load_profile("fixed")
 
 @pytest.fixture(autouse=True)
 def _isolated_registry():
-    """Each test starts with no plans, records, counts or warnings told, and leaves no setting behind."""
+    """Each test starts alone: no peers, plans, records, counts or warnings told; it leaves no setting."""
     from keras_tunedconv.bridges import fallback
-    from keras_tunedconv.core import registry
+    from keras_tunedconv.core import peers, registry
     from keras_tunedconv.core.config import config
 
+    peers.leave()
     registry.clear()
     fallback.forget()
     with config.override():

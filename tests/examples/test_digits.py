@@ -11,6 +11,7 @@ pytest.importorskip("sklearn")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits.py"
 
 
+@pytest.mark.timeout(900)
 def test_digits(tmp_path):
     command = [sys.executable, str(EXAMPLE)]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
