@@ -13,7 +13,7 @@ from keras_tunedconv.core import engines, registry, trials
 from keras_tunedconv.core.config import config
 from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor
 from keras_tunedconv.core.errors import TunedConvError
-from keras_tunedconv.prediction import evaluation
+from keras_tunedconv.prediction import evaluation, features
 from keras_tunedconv.tuning import database
 from keras_tunedconv.tuning.merge import stored_form
 
@@ -36,7 +36,7 @@ def in_turn(names: Iterable[str] = ()) -> list[Problem]:
     return [problem for each in rounds for problem in each if problem is not None]
 
 
-def problems_of_models() -> dict[str, set[evaluation.Problem]]:
+def problems_of_models() -> dict[str, set[features.Problem]]:
     """The convolutions of each set named after a model, as the cost model's evaluation takes them."""
     names = (name for name in set_names() if name != "baselines")
     return {

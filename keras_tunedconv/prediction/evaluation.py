@@ -1,18 +1,21 @@
 """How good the cost model is on models of which it has seen nothing, beside the library's own order.
 
-Every convolution of one model is taken out of the data, the rest is learnt, and what the cost model would
-have run is looked up in what was measured; so for each model in turn. Nothing is run.
+Every convolution of one model is taken out of the data, in every dtype, direction and batch size, the rest is
+learnt, and what the cost model would have run is looked up in what was measured; so for each model in turn.
+Nothing is run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from keras_tunedconv.core.descriptor import ConvDescriptor
 from keras_tunedconv.core.trials import Search, Trial
+from keras_tunedconv.prediction.features import Problem, problem
 from keras_tunedconv.prediction.model import CostModel
 
 # Time allowed of what measuring every candidate takes.
@@ -20,9 +23,6 @@ FIFTH = 0.2
 _SHARES = tuple(round(0.05 * i, 2) for i in range(1, 21))
 # The regret that the time to reach it is told of.
 TARGET = 1.02
-
-# What names a problem whichever batch, dtype and layout it is measured with.
-Problem = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,18 @@ def evaluate(searches: Iterable[Search], models: dict[str, set[Problem]]) -> lis
         An evaluation for each environment and dtype that has convolutions of at least two models.
     """
     groups: dict[tuple[str, str], list[Search]] = {}
+    of_environment: dict[str, list[Search]] = {}
     for search in searches:
         if search.trials and search.trials[0].usable:
             dtype = ConvDescriptor.from_key(search.key).x_dtype
             groups.setdefault((search.environment, dtype), []).append(search)
+            of_environment.setdefault(search.environment, []).append(search)
+
+    @lru_cache(maxsize=None)
+    def without(environment: str, name: str) -> CostModel:
+        rest = of_environment[environment]
+        return CostModel(search for search in rest if problem_of(search.key) not in models[name])
+
     found = []
     for (environment, dtype), group in sorted(groups.items()):
         members = {
@@ -91,25 +99,24 @@ def evaluate(searches: Iterable[Search], models: dict[str, set[Problem]]) -> lis
         }
         members = {name: of_model for name, of_model in members.items() if of_model}
         if len(members) > 1:
-            found.append(_evaluate(environment, dtype, group, members))
+            learnt = {name: without(environment, name) for name in members}
+            found.append(_evaluate(environment, dtype, members, learnt))
     return found
 
 
 def problem_of(key: str) -> Problem:
     """What a convolution has in common with the same layer at another batch size, dtype or direction."""
-    d = ConvDescriptor.from_key(key)
-    return d.x_dims[1:], d.w_dims, d.stride, d.dilation, d.pad_before, d.pad_after
+    return problem(ConvDescriptor.from_key(key))
 
 
 def _evaluate(
-    environment: str, dtype: str, group: list[Search], members: dict[str, list[Search]]
+    environment: str, dtype: str, members: dict[str, list[Search]], learnt: dict[str, CostModel]
 ) -> Evaluation:
     predicted: list[tuple[Search, list[Trial]]] = []
     library: list[tuple[Search, list[Trial]]] = []
     by_model = {}
     for name, of_model in members.items():
-        left_out = {problem_of(search.key) for search in of_model}
-        model = CostModel(search for search in group if problem_of(search.key) not in left_out)
+        model = learnt[name]
         here = [(search, _predicted_order(model, search)) for search in of_model]
         own = [(search, _library_order(search)) for search in of_model]
         by_model[name] = (_mean(_first(here)), _mean(_first(own)))

@@ -1,14 +1,17 @@
-"""A cost model without training: algorithms compare as they did on the convolutions most alike.
+"""The cost model: how algorithms compare on a convolution that was never measured.
 
-Recorded searches of one environment are the model. For each algorithm the few searched convolutions nearest
-in the space of features are averaged, the nearer ones counting more. Where the library's own default is an
-algorithm that was never seen, the model has no opinion, and the library's order stands.
+It is learnt from recorded searches of one environment, for each direction by itself, as the mean of two
+forests. One sees the parts of an algorithm's name, the other how the algorithm and its like did on the
+convolutions most alike; both see the convolution and the engine's list. The first tells apart what is set how,
+the second what carries over from few searches, and each errs where the other does not. Where nothing of the
+same dtypes, layouts and arithmetic was searched, or the engine of the library's own default was never seen,
+the model has no opinion, and the library's order stands.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,33 +19,27 @@ import numpy.typing as npt
 from keras_tunedconv.core.descriptor import ConvDescriptor
 from keras_tunedconv.core.errors import InvalidArgumentError
 from keras_tunedconv.core.trials import Search
-from keras_tunedconv.prediction.features import family, features
+from keras_tunedconv.prediction import forest
+from keras_tunedconv.prediction.features import family, features, listing, place, problem
+from keras_tunedconv.prediction.likeness import Likeness, Seen
+from keras_tunedconv.prediction.names import parts
 
 _Floats = npt.NDArray[np.float64]
+_Case = tuple[ConvDescriptor, Search]
 
-NEIGHBOURS = 8
-# Squared distance, in standard deviations of the features, that counts as no distance at all.
-_SOFTNESS = 0.1
 # How much slower than the best matters up to this, as a logarithm; beyond it an algorithm is just slow.
-_SLOWEST = 1.0
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Where an algorithm was measured: features, and logarithms of its time over the best one's."""
-
-    places: _Floats
-    slowness: _Floats
-
-
-@dataclass(frozen=True)
-class _Family:
-    scale: _Floats
-    seen: Mapping[str, _Seen]
+SLOWEST = 1.0
+_TREES = 32
+# Of the features of names there are many, of which few matter at a node.
+_DRAWS = {"names": 32, "likeness": 16}
+# Rows that each forest is grown from at most, so that much data costs no more than this.
+_MOST_ROWS = 6000
 
 
 class CostModel:
     """Predicts how much slower than the best each algorithm is.
+
+    Learning, about a second for each direction, happens when it is first asked about one.
 
     Args:
         searches: Recorded searches, of any environments and convolutions; those with malformed keys are
@@ -50,17 +47,20 @@ class CostModel:
     """
 
     def __init__(self, searches: Iterable[Search]) -> None:
-        groups: dict[tuple[str, str], list[tuple[_Floats, dict[str, float]]]] = {}
+        self._cases: dict[tuple[str, str, int], list[_Case]] = {}
         for search in searches:
             try:
                 descriptor = ConvDescriptor.from_key(search.key)
             except InvalidArgumentError:  # out of a file that anybody may have written
                 continue
-            seconds = {trial.algorithm: trial.seconds for trial in search.trials if trial.usable}
-            if seconds:
-                group = groups.setdefault((search.environment, family(descriptor)), [])
-                group.append((features(descriptor), seconds))
-        self._families = {key: _learn(group) for key, group in groups.items()}
+            if any(trial.usable for trial in search.trials):
+                self._cases.setdefault(_kind(search.environment, descriptor), []).append((descriptor, search))
+        self._families = {
+            (search.environment, family(descriptor))
+            for cases in self._cases.values()
+            for descriptor, search in cases
+        }
+        self._learnt: dict[tuple[str, str, int], _Learnt] = {}
 
     def slowness(
         self, descriptor: ConvDescriptor, environment: str, algorithms: Sequence[str]
@@ -74,13 +74,19 @@ class CostModel:
 
         Returns:
             Natural logarithms of time over the best time, from 0 to 1, where 1 is as slow or slower; infinite
-            for algorithms that were never seen. `None` where the model has no opinion.
+            for algorithms whose engine was never seen. `None` where the model has no opinion.
         """
-        known = self._families.get((environment, family(descriptor)))
-        if known is None or not algorithms or algorithms[0] not in known.seen:
+        if not algorithms or (environment, family(descriptor)) not in self._families:
             return None
-        place = features(descriptor) / known.scale
-        return [_average(place, known.seen.get(name)) for name in algorithms]
+        kind = _kind(environment, descriptor)
+        learnt = self._learnt.get(kind)
+        if learnt is None:
+            learnt = self._learnt[kind] = _Learnt(self._cases[kind])
+        known = [parts(name).engine in learnt.engines for name in algorithms]
+        if not known[0]:
+            return None
+        found = learnt.slowness(descriptor, algorithms)
+        return [value if seen else math.inf for value, seen in zip(found, known, strict=True)]
 
     def opinion(
         self, descriptor: ConvDescriptor, environment: str, algorithms: Sequence[str]
@@ -98,26 +104,72 @@ class CostModel:
         return list(algorithms) if opinion is None else opinion
 
 
-def _learn(group: list[tuple[_Floats, dict[str, float]]]) -> _Family:
-    places = np.array([place for place, _ in group])
-    scale = np.maximum(places.std(axis=0), 1e-6)
-    rows: dict[str, list[tuple[_Floats, float]]] = {}
-    for place, seconds in group:
-        best = min(seconds.values())
-        for name, value in seconds.items():
-            slowness = min(float(np.log(value / best)), _SLOWEST)
-            rows.setdefault(name, []).append((place / scale, slowness))
-    seen = {
-        name: _Seen(np.array([place for place, _ in found]), np.array([value for _, value in found]))
-        for name, found in rows.items()
-    }
-    return _Family(scale, seen)
+class _Learnt:
+    """What is learnt from the searches of one environment, direction and number of spatial axes."""
+
+    def __init__(self, cases: Sequence[_Case]) -> None:
+        slowness = [_slowness(search) for _, search in cases]
+        self._likeness = Likeness(
+            [
+                Seen(place(descriptor), family(descriptor), problem(descriptor), values)
+                for (descriptor, _), values in zip(cases, slowness, strict=True)
+            ]
+        )
+        names = sorted({name for values in slowness for name in values})
+        self.engines = {parts(name).engine for name in names}
+        columns = sorted({column for name in names for column in parts(name).columns})
+        self._columns = {column: i for i, column in enumerate(columns)}
+        self._rows_of_names: dict[str, _Floats] = {}
+        rows: dict[str, list[_Floats]] = {"names": [], "likeness": []}
+        targets: list[_Floats] = []
+        for i, ((descriptor, search), values) in enumerate(zip(cases, slowness, strict=True)):
+            algorithms = [trial.algorithm for trial in search.trials]
+            usable = [name in values for name in algorithms]
+            alike = self._likeness.around_seen(i, algorithms)
+            for which, found in self._rows(descriptor, algorithms, alike).items():
+                rows[which].append(found[usable])
+            targets.append(np.array([values[name] for name in algorithms if name in values]))
+        target = np.concatenate(targets)
+        kept = np.linspace(0, len(target) - 1, min(len(target), _MOST_ROWS)).astype(np.int64)
+        self._forests = {
+            which: forest.grow(np.concatenate(found)[kept], target[kept], trees=_TREES, draws=_DRAWS[which])
+            for which, found in rows.items()
+        }
+
+    def slowness(self, descriptor: ConvDescriptor, algorithms: Sequence[str]) -> list[float]:
+        alike = self._likeness.around(place(descriptor), family(descriptor), algorithms)
+        rows = self._rows(descriptor, algorithms, alike)
+        found = np.mean([self._forests[which].predict(rows[which]) for which in rows], axis=0)
+        return [float(value) for value in found]
+
+    def _rows(
+        self, descriptor: ConvDescriptor, algorithms: Sequence[str], alike: _Floats
+    ) -> Mapping[str, _Floats]:
+        """Features of each algorithm, for either forest."""
+        convolution = np.tile(features(descriptor), (len(algorithms), 1))
+        common = np.concatenate([convolution, listing(algorithms)], axis=1)
+        names = np.array([self._row_of_name(name) for name in algorithms])
+        return {
+            "names": np.concatenate([common, names], axis=1),
+            "likeness": np.concatenate([common, alike], axis=1),
+        }
+
+    def _row_of_name(self, name: str) -> _Floats:
+        row = self._rows_of_names.get(name)
+        if row is None:
+            row = self._rows_of_names[name] = np.full(len(self._columns), -1.0)
+            for column, value in parts(name).columns.items():
+                if column in self._columns:
+                    row[self._columns[column]] = value
+        return row
 
 
-def _average(place: _Floats, seen: _Seen | None) -> float:
-    if seen is None:
-        return float("inf")
-    distances = np.square(seen.places - place).sum(axis=1)
-    nearest = np.argsort(distances, kind="stable")[:NEIGHBOURS]
-    weights = 1.0 / (distances[nearest] + _SOFTNESS)
-    return float((weights * seen.slowness[nearest]).sum() / weights.sum())
+def _kind(environment: str, descriptor: ConvDescriptor) -> tuple[str, str, int]:
+    return environment, descriptor.direction, descriptor.spatial_rank
+
+
+def _slowness(search: Search) -> dict[str, float]:
+    """Logarithms of each algorithm's time over the best one's, bounded."""
+    seconds = {trial.algorithm: trial.seconds for trial in search.trials if trial.usable}
+    best = min(seconds.values())
+    return {name: min(math.log(value / best), SLOWEST) for name, value in seconds.items()}
