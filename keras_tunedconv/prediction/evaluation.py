@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def evaluate(searches: Iterable[Search], models: dict[str, set[Problem]]) -> lis
             groups.setdefault((search.environment, dtype), []).append(search)
             of_environment.setdefault(search.environment, []).append(search)
 
-    @lru_cache(maxsize=None)
+    @cache
     def without(environment: str, name: str) -> CostModel:
         rest = of_environment[environment]
         return CostModel(search for search in rest if problem_of(search.key) not in models[name])

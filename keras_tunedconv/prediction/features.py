@@ -74,7 +74,7 @@ def place(descriptor: ConvDescriptor) -> _Floats:
 
 
 def features(descriptor: ConvDescriptor) -> _Floats:
-    """What decides how fast algorithms are: sizes, the matrix product they come to, and what tiles leave over.
+    """What decides how fast algorithms are: sizes, the matrix product they make, what tiles leave over.
 
     Returns:
         The same number of features for each; spatial axes are taken together.

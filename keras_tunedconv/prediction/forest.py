@@ -44,16 +44,21 @@ class Forest:
         Args:
             rows: Features, `(rows, features)`.
         """
-        node = np.tile(np.arange(self.trees), (len(rows), 1))
-        row = np.arange(len(rows))[:, None]
+        flat, width = rows.ravel(), rows.shape[1]
+        # Where each row stands in each tree, and where its features begin.
+        node = np.tile(np.arange(self.trees), len(rows))
+        begin = np.repeat(np.arange(len(rows)) * width, self.trees)
+        going = np.arange(len(node))
         for _ in range(_LEVELS):
-            left = self.left[node]
+            at = node.take(going)
+            left = self.left.take(at)
             inner = left >= 0
-            if not inner.any():
+            going, at, left = going[inner], at[inner], left[inner]
+            if not len(going):
                 break
-            right = rows[row, self.feature[node]] > self.threshold[node]
-            node = np.where(inner, left + right, node)
-        means: Floats = self.value[node].mean(axis=1)
+            right = flat.take(begin.take(going) + self.feature.take(at)) > self.threshold.take(at)
+            node[going] = left + right
+        means: Floats = self.value[node].reshape(len(rows), self.trees).mean(axis=1)
         return means
 
 
@@ -74,7 +79,8 @@ def grow(rows: Floats, targets: Floats, *, trees: int, draws: int, seed: int = 0
     first, count = 0, trees
     for level in range(_LEVELS + 1):
         target = targets[row]
-        size, total = np.bincount(node, minlength=count), np.bincount(node, target, count)
+        size = np.bincount(node, minlength=count)
+        total: Floats = np.bincount(node, target, count).astype(np.float64)
         if level < _LEVELS:
             feature, threshold, split = _splits(random, rows, row, node, target, size, total, draws)
         else:

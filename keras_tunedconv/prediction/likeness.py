@@ -101,3 +101,8 @@ class Likeness:
 
     def _columns_of(self, name: str) -> list[int]:
         return [self._columns.get(kind, -1) for kind in kinds(name)]
+
+
+def near(around: Floats) -> Floats:
+    """Of averages around a convolution, those of each algorithm by itself within the shortest reach."""
+    return around[:, -2 * len(_REACHES)]

@@ -1,11 +1,13 @@
 """The cost model: how algorithms compare on a convolution that was never measured.
 
-It is learnt from recorded searches of one environment, for each direction by itself, as the mean of two
-forests. One sees the parts of an algorithm's name, the other how the algorithm and its like did on the
-convolutions most alike; both see the convolution and the engine's list. The first tells apart what is set how,
-the second what carries over from few searches, and each errs where the other does not. Where nothing of the
-same dtypes, layouts and arithmetic was searched, or the engine of the library's own default was never seen,
-the model has no opinion, and the library's order stands.
+It is learnt from recorded searches of one environment, for each direction by itself. Three views are
+averaged: a forest that sees the parts of an algorithm's name, one that sees how the algorithm and its like
+did on the convolutions most alike, and that itself where they are nearest. The forests see the convolution
+and the engine's list besides. The first tells apart what is set how, the others carry over from few searches;
+where very few layers were searched, the last stands alone.
+
+Where nothing of the same dtypes, layouts and arithmetic was searched, or the engine of the library's own
+default was never seen, the model has no opinion, and the library's order stands.
 """
 
 from __future__ import annotations
@@ -21,17 +23,20 @@ from keras_tunedconv.core.errors import InvalidArgumentError
 from keras_tunedconv.core.trials import Search
 from keras_tunedconv.prediction import forest
 from keras_tunedconv.prediction.features import family, features, listing, place, problem
-from keras_tunedconv.prediction.likeness import Likeness, Seen
+from keras_tunedconv.prediction.likeness import Likeness, Seen, near
 from keras_tunedconv.prediction.names import parts
 
 _Floats = npt.NDArray[np.float64]
 _Case = tuple[ConvDescriptor, Search]
+_Kind = tuple[str, str, int]
 
 # How much slower than the best matters up to this, as a logarithm; beyond it an algorithm is just slow.
 SLOWEST = 1.0
 _TREES = 32
 # Of the features of names there are many, of which few matter at a node.
 _DRAWS = {"names": 32, "likeness": 16}
+# Layers below which there is nothing for forests to generalise from.
+_FEWEST_LAYERS = 8
 # Rows that each forest is grown from at most, so that much data costs no more than this.
 _MOST_ROWS = 6000
 
@@ -39,7 +44,7 @@ _MOST_ROWS = 6000
 class CostModel:
     """Predicts how much slower than the best each algorithm is.
 
-    Learning, about a second for each direction, happens when it is first asked about one.
+    Learning, one to three seconds for each direction, happens when it is first asked about one.
 
     Args:
         searches: Recorded searches, of any environments and convolutions; those with malformed keys are
@@ -47,7 +52,7 @@ class CostModel:
     """
 
     def __init__(self, searches: Iterable[Search]) -> None:
-        self._cases: dict[tuple[str, str, int], list[_Case]] = {}
+        self._cases: dict[_Kind, list[_Case]] = {}
         for search in searches:
             try:
                 descriptor = ConvDescriptor.from_key(search.key)
@@ -60,7 +65,7 @@ class CostModel:
             for cases in self._cases.values()
             for descriptor, search in cases
         }
-        self._learnt: dict[tuple[str, str, int], _Learnt] = {}
+        self._learnt: dict[_Kind, _Learnt] = {}
 
     def slowness(
         self, descriptor: ConvDescriptor, environment: str, algorithms: Sequence[str]
@@ -120,27 +125,35 @@ class _Learnt:
         columns = sorted({column for name in names for column in parts(name).columns})
         self._columns = {column: i for i, column in enumerate(columns)}
         self._rows_of_names: dict[str, _Floats] = {}
-        rows: dict[str, list[_Floats]] = {"names": [], "likeness": []}
-        targets: list[_Floats] = []
+        enough = len({problem(descriptor) for descriptor, _ in cases}) >= _FEWEST_LAYERS
+        self._forests = self._grow(cases, slowness) if enough else {}
+
+    def _grow(
+        self, cases: Sequence[_Case], slowness: Sequence[Mapping[str, float]]
+    ) -> dict[str, forest.Forest]:
+        rows: dict[str, list[_Floats]] = {which: [] for which in _DRAWS}
+        targets: list[float] = []
         for i, ((descriptor, search), values) in enumerate(zip(cases, slowness, strict=True)):
             algorithms = [trial.algorithm for trial in search.trials]
             usable = [name in values for name in algorithms]
             alike = self._likeness.around_seen(i, algorithms)
             for which, found in self._rows(descriptor, algorithms, alike).items():
                 rows[which].append(found[usable])
-            targets.append(np.array([values[name] for name in algorithms if name in values]))
-        target = np.concatenate(targets)
-        kept = np.linspace(0, len(target) - 1, min(len(target), _MOST_ROWS)).astype(np.int64)
-        self._forests = {
-            which: forest.grow(np.concatenate(found)[kept], target[kept], trees=_TREES, draws=_DRAWS[which])
+            targets += [values[name] for name in algorithms if name in values]
+        kept = np.linspace(0, len(targets) - 1, min(len(targets), _MOST_ROWS)).astype(np.int64)
+        target = np.array(targets)[kept]
+        return {
+            which: forest.grow(np.concatenate(found)[kept], target, trees=_TREES, draws=_DRAWS[which])
             for which, found in rows.items()
         }
 
     def slowness(self, descriptor: ConvDescriptor, algorithms: Sequence[str]) -> list[float]:
         alike = self._likeness.around(place(descriptor), family(descriptor), algorithms)
-        rows = self._rows(descriptor, algorithms, alike)
-        found = np.mean([self._forests[which].predict(rows[which]) for which in rows], axis=0)
-        return [float(value) for value in found]
+        views = [near(alike)]
+        if self._forests:
+            rows = self._rows(descriptor, algorithms, alike)
+            views += [grown.predict(rows[which]) for which, grown in self._forests.items()]
+        return [float(value) for value in np.mean(views, axis=0)]
 
     def _rows(
         self, descriptor: ConvDescriptor, algorithms: Sequence[str], alike: _Floats
@@ -164,7 +177,7 @@ class _Learnt:
         return row
 
 
-def _kind(environment: str, descriptor: ConvDescriptor) -> tuple[str, str, int]:
+def _kind(environment: str, descriptor: ConvDescriptor) -> _Kind:
     return environment, descriptor.direction, descriptor.spatial_rank
 
 

@@ -85,6 +85,52 @@ def test_an_unknown_default_is_trusted_and_an_unknown_rival_comes_last(model):
     assert model.slowness(describe(6), HERE, ["default", "new"])[1] == math.inf
 
 
+def test_a_name_with_other_settings_is_judged_by_its_engine():
+    channels = (4, 6, 8, 12, 16, 20, 24, 28)
+    names = ["x:slow:k1=1", *(f"x:fast:k1={i}" for i in range(9))]
+    searches = []
+    for i, count in enumerate(channels):
+        descriptor = describe(count)
+        times = {names[0]: 2.0, names[1 + i]: 1.0}
+        trials = tuple(
+            Trial(name, TrialState.FINALIST, j, estimate_seconds=seconds)
+            for j, (name, seconds) in enumerate(times.items())
+        )
+        searches.append(Search(descriptor.key, HERE, 0, trials))
+    model = CostModel(searches)
+    assert model.order(describe(10), HERE, [names[0], names[9]]) == [names[9], names[0]]
+    assert model.order(describe(10), HERE, [names[0], "x:new"]) == [names[0], "x:new"]
+
+
+def test_other_dtypes_tell_where_the_own_one_says_nothing():
+    few = [searched(describe(c, 7)) for c in (4, 5, 6, 7, 8, 9, 10, 11)]
+    many = [searched(describe(c, dtype="bfloat16")) for c in (128, 136, 144, 152, 160, 168, 176, 184)]
+    order = CostModel([*few, *many]).order(describe(6, dtype="bfloat16"), HERE, NAMES)
+    assert order[0] == "few"
+    assert CostModel(many).order(describe(6, dtype="bfloat16"), HERE, NAMES)[0] == "many"
+
+
+def test_odd_names_and_times_are_borne():
+    odd = ("", "/", ":::", "#", "a:b:k=" + "9" * 500, "k=1,=,+/=", "\u2028" * 9, "x" * 10_000)
+    searches = []
+    for channels in range(4, 16):
+        trials = [
+            Trial(name, TrialState.FINALIST, i, estimate_seconds=seconds)
+            for i, (name, seconds) in enumerate(
+                zip(odd, (1e7, 5e-324, 1.0, 2.0, 1e-9, 1.0, 1.0, 1.0), strict=True)
+            )
+        ]
+        searches.append(Search(describe(channels).key, HERE, 0, (*trials, trials[0])))
+    slowness = CostModel(searches).slowness(describe(20), HERE, odd)
+    assert all(0 <= value <= 1 for value in slowness)
+    assert min(slowness) == slowness[1]
+
+
+def test_what_was_learnt_is_the_same_in_every_process(model):
+    again = CostModel(searched(describe(c, s)) for c in (4, 8, 16, 64, 128, 256) for s in (7, 14, 28, 56))
+    assert again.slowness(describe(6, 20), HERE, NAMES) == model.slowness(describe(6, 20), HERE, NAMES)
+
+
 def test_failures_teach_nothing():
     descriptor = describe(8)
     good = Trial("default", TrialState.WON, 0, estimate_seconds=1.0)
@@ -126,6 +172,17 @@ def test_what_is_left_out_is_not_learnt_and_regrets_are_right():
     assert found.predicted.nothing_worst == pytest.approx(max(expected_a + expected_b))
     own = [ratio[c]["default"] / min(ratio[c].values()) for c in (4, 8, 8, 256)]
     assert found.library.nothing == pytest.approx(math.exp(sum(map(math.log, own)) / 4))
+
+
+def test_a_model_is_left_out_in_every_dtype():
+    dtypes = ("float32", "bfloat16")
+    searches = [searched(describe(c, dtype=dtype)) for c in (4, 256) for dtype in dtypes]
+    problems = {name: {evaluation.problem_of(describe(c).key)} for name, c in (("narrow", 4), ("wide", 256))}
+    ratio = seconds_of(describe(4))
+    for found in evaluation.evaluate(searches, problems):
+        # With either model left out, only channels of the other kind are known, whatever their dtype.
+        assert found.models["narrow"][0] == pytest.approx(ratio["many"] / ratio["few"])
+        assert found.models["wide"][0] == pytest.approx(ratio["many"] / ratio["few"])
 
 
 def test_time_that_is_allowed_is_counted():

@@ -27,15 +27,16 @@ def recorded(tmp_path):
     registry.clear()
 
 
-def test_a_guess_is_what_did_best_on_the_like(recorded):
+def test_a_guess_is_what_did_well_on_the_like(recorded):
     searches = {search.key: search for search in read_searches(recorded).searches}
     model = CostModel(searches.values())
     for direction in ("forward", "backward_data", "backward_filter"):
         descriptor = UNSEEN.descriptor(direction)
         record = guessing.guess(model, descriptor)
         trials_ = searches[KNOWN.descriptor(direction).key].trials
-        best = min((t for t in trials_ if t.usable), key=lambda trial: trial.seconds)
-        assert record.algorithm == best.algorithm
+        seconds = {t.algorithm: t.seconds for t in trials_ if t.usable}
+        # What its like did counts too, so of two that were nearly as fast it may be either.
+        assert seconds[record.algorithm] <= 1.6 * min(seconds.values())
         assert (record.key, record.environment) == (descriptor.key, engines.environment("cpu"))
         assert record.provenance is Provenance.PREDICTED
         assert record.algorithm in engines.candidates(descriptor)
