@@ -1,5 +1,5 @@
 /*
- * Measuring the candidates of one descriptor: the default first, then each candidate once or twice
+ * Measuring the candidates of one descriptor: the default first, then each candidate a few times
  * (screening), then those that are left in the finals (finals.c). Each step is foreseen from the ones
  * before and left out when it would not end before the deadline.
  */
@@ -16,6 +16,8 @@
 /* A sample shorter than this says more about the clock than about the algorithm. */
 static const double SHORTEST_SAMPLE = 100e-6;
 static const double MOST_RUNS = 1000;
+/* A run shorter than this costs little, beside an algorithm that is left out for a hiccup. */
+static const double SHORT_RUN = 0.5e-3;
 /* A first run up to this long may owe it to loading code, so a second one decides. */
 static const double COLD_START = 0.05;
 
@@ -31,18 +33,36 @@ static int is_last_resort(const tc_lane *lane)
     return (lane->candidate->flags & TC_CANDIDATE_LAST_RESORT) != 0;
 }
 
-/* A second run, warm, unless the first took a good part of the budget. */
+static tc_status time_again(tc_race *race, tc_lane *lane, int32_t runs)
+{
+    double seconds;
+    tc_status status = tc_lane_time(race, lane, runs, &seconds);
+    if (status == TC_OK)
+        lane->estimate = fmin(lane->estimate, seconds);
+    return status;
+}
+
+/*
+ * After a first run, which may be cold. A second one of a short algorithm may be so too, or be missed by the clock,
+ * so it is not what puts one over the limit.
+ */
+static tc_status time_warm(tc_race *race, tc_lane *lane, double limit)
+{
+    tc_status status = time_again(race, lane, 1);
+    int32_t runs = runs_of_sample(lane);
+    int is_doubtful = runs > 1 || (lane->estimate > limit && lane->estimate < SHORT_RUN);
+    return status == TC_OK && is_doubtful ? time_again(race, lane, runs) : status;
+}
+
+/* Warm, unless the first run took a good part of the budget. */
 static tc_status time_baseline(tc_race *race, tc_lane *lane)
 {
-    double second;
     tc_status status = tc_lane_time(race, lane, 1, &lane->estimate);
     if (status == TC_OK && race->config.verify)
         status = tc_samples_take_reference(&race->samples);
     if (status != TC_OK || is_last_resort(lane) || tc_race_is_over(race, 10 * lane->wall))
         return status;
-    status = tc_lane_time(race, lane, 1, &second);
-    lane->estimate = fmin(lane->estimate, second);
-    return status;
+    return time_warm(race, lane, INFINITY);
 }
 
 /* The first algorithm of the engine's order that runs at all. */
@@ -113,12 +133,12 @@ static void enter(tc_race *race, tc_lane *lane)
 }
 
 /*
- * Runs a candidate once or twice and checks what it wrote; TC_ENGINE_FAILURE also when it is too slow. On
+ * Runs a candidate once, and again if that may have been cold, and checks what it wrote; TC_ENGINE_FAILURE also when it is too slow. On
  * failure *fate says what became of it.
  */
 static tc_status try_lane(tc_race *race, tc_lane *lane, tc_trial_state *fate)
 {
-    double limit = race->config.drop_ratio * best_estimate(race), second;
+    double limit = race->config.drop_ratio * best_estimate(race);
     tc_status status = race->config.verify ? tc_race_poison(race) : TC_OK;
     *fate = TC_TRIAL_FAILED;
     if (status == TC_OK)
@@ -129,11 +149,8 @@ static tc_status try_lane(tc_race *race, tc_lane *lane, tc_trial_state *fate)
     }
     if (status == TC_OK)
         *fate = TC_TRIAL_FAILED;
-    if (status == TC_OK && (lane->estimate <= limit || lane->wall <= COLD_START) && !tc_race_is_over(race, lane->wall)) {
-        status = tc_lane_time(race, lane, 1, &second);
-        if (status == TC_OK)
-            lane->estimate = fmin(lane->estimate, second);
-    }
+    if (status == TC_OK && (lane->estimate <= limit || lane->wall <= COLD_START) && !tc_race_is_over(race, lane->wall))
+        status = time_warm(race, lane, limit);
     if (status == TC_OK && lane->estimate > limit) {
         *fate = TC_TRIAL_SLOW;
         status = tc_fail(TC_ENGINE_FAILURE, "it takes %g s, over the limit of %g s", lane->estimate, limit);

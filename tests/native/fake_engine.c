@@ -320,7 +320,7 @@ static tc_status account(const plan *p, double *seconds)
     tc_status status = TC_OK;
     pthread_mutex_lock(&lock);
     int64_t runs = script.runs[p->place]++;
-    *seconds = a->seconds * (runs % 2 ? 1 + a->jitter : 1);
+    *seconds = a->seconds * (runs % 2 ? 1 + a->jitter : 1) + (runs < a->cold_runs ? a->chill : 0);
     script.clock += *seconds;
     if (a->run_status != TC_OK && runs >= a->good_runs)
         status = core->fail(a->run_status, "'%s' is scripted to fail in run", a->name);

@@ -21,6 +21,8 @@ typedef struct fake_algorithm {
     int32_t output;         /* fake_output */
     double seconds;         /* a run takes, on the engine's virtual clock */
     double jitter;          /* every second run takes this share longer */
+    double chill;           /* each of the first `cold_runs` takes this many seconds longer */
+    int64_t cold_runs;
     double prepare_seconds;
     double tint;            /* share added to each value: tells whose numbers they are, 1 makes them wrong */
     int64_t workspace;

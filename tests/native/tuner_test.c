@@ -190,6 +190,21 @@ static void short_runs_are_timed_many_at_once(void)
     CHECK_NEAR(only_record().time_seconds, 10e-6, 1e-6);
 }
 
+/* The first runs of a kind of kernel, and those before a clock has risen, may take several times as long. */
+static void short_runs_may_start_cold(void)
+{
+    begin(TC_CUDA);
+    tc_conv conv = problem(2);
+    fake_algorithm cold = algorithm("cold", 10e-6), slow = algorithm("slow", 200e-6);
+    cold.chill = 100e-6;
+    cold.cold_runs = 2;
+    SCRIPT(algorithm("standard", 20e-6), cold, slow);
+    run(&conv);
+    check_winner("cold");
+    CHECK_NEAR(only_record().time_seconds, 10e-6, 1e-6);
+    CHECK_INT(fake.runs("slow"), 3);
+}
+
 static void failures_are_passed_by(void)
 {
     begin(TC_CPU);
@@ -394,6 +409,7 @@ const test_case tuner_cases[] = {
     {"tuner/the_slow_are_dropped_at_once", the_slow_are_dropped_at_once},
     {"tuner/many_candidates_keep_few_plans", many_candidates_keep_few_plans},
     {"tuner/short_runs_are_timed_many_at_once", short_runs_are_timed_many_at_once},
+    {"tuner/short_runs_may_start_cold", short_runs_may_start_cold},
     {"tuner/failures_are_passed_by", failures_are_passed_by},
     {"tuner/workspace_adds_up_where_none_is_taken_back", workspace_adds_up_where_none_is_taken_back},
     {"tuner/a_winner_that_fails_last_makes_way", a_winner_that_fails_last_makes_way},
