@@ -129,6 +129,55 @@ def test_results_do_not_depend_on_the_thread():
     run(script)
 
 
+@pytest.mark.parametrize("setting", ["engines.ensure_open('cpu')", "check()", "in_thread(check)"])
+def test_results_do_not_depend_on_floating_point_settings(setting):
+    """One that flushes denormals computes with other threads that do not, or the other way round."""
+    script = f"""
+    def flush_denormals(flush):
+        math = ctypes.CDLL("libm.so.6")
+        words = (ctypes.c_uint32 * 16)()  # glibc's fenv_t and more
+        assert math.fegetenv(words) == 0
+        words[7] = (words[7] | 0x8040) if flush else (words[7] & ~0x8040)  # MXCSR
+        assert math.fesetenv(words) == 0
+        assert (np.float32(1e-20) * np.float32(1e-20) == 0) == flush
+
+    def convolve():
+        result = np.full_like(y, np.nan)
+        engines.run_algorithm(descriptor, x, w, result, engines.candidates(descriptor)[0])
+        return result
+
+    if os.uname().machine != "x86_64":
+        sys.exit()
+    {setting}
+    x[:] = w[:] = 1e-20
+    flush_denormals(True)
+    flushing, there = convolve(), []
+    in_thread(lambda: there.append(convolve()))
+    assert np.float32(1e-20) * np.float32(1e-20) == 0
+    flush_denormals(False)
+    assert (flushing > 0).all()
+    np.testing.assert_array_equal(flushing, convolve())
+    np.testing.assert_array_equal(flushing, there[0])
+    """
+    run(script)
+
+
+def test_regions_of_one_thread_leave_jobs_to_the_worker():
+    """A team within a region is made for it alone and ends with it."""
+    script = """
+    region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: check())
+    for threads in (1, 2):
+        check()
+        with worker_jobs() as jobs:
+            openmp().GOMP_parallel(region, None, threads, 0)
+        assert jobs.count > 0
+    with worker_jobs() as jobs:
+        check()
+    assert jobs.count == 0
+    """
+    run(script)
+
+
 def test_threads_of_the_team_leave_signals_to_the_main_thread():
     script = """
     engines.ensure_open("cpu")
@@ -185,6 +234,26 @@ def test_child_of_a_fork_makes_a_worker(first, forker):
     {first}
     {forker}
     check()
+    """
+    run(script)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_child_of_a_fork_does_not_wait_for_a_team_of_the_program(opened):
+    """The main thread has one of the same OpenMP, which the fork ends, be the engine open by then or not."""
+    script = f"""
+    region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+    if {opened}:
+        engines.ensure_open("cpu")
+    library = ctypes.CDLL(next(iter(libraries("libgomp")), "libgomp.so.1"))
+    library.GOMP_parallel(region, None, 2, 0)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        check()
+        assert len(libraries("libgomp")) == 1
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
     """
     run(script)
 

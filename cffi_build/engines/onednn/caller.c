@@ -8,14 +8,19 @@
  * small convolution takes: where the main thread calls first, as it does under eager execution, its jobs
  * run on itself, with a team of the same size, and its own OpenMP settings are given back.
  *
- * Whoever calls, one job runs at a time, as a convolution already uses every core. Fork is safe: a team
- * does not survive it, so in the child even the main thread leaves its jobs to a new worker.
+ * Whoever calls, one job runs at a time, as a convolution already uses every core, in C's default floating-point
+ * environment: callers may flush denormals or round otherwise, and OpenMP's threads take what their creator has.
+ *
+ * Fork is safe: no team survives it, be it this one or one that others made the main thread have, and libgomp
+ * would wait for its threads for good. So in a process that was forked and runs no new program, even the main
+ * thread leaves its jobs to a new worker.
  */
 #ifdef TC_WITH_ONEDNN
 
 #include "onednn.h"
 
 #include <errno.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -30,8 +35,8 @@ static struct {
     pthread_mutex_t serial; /* held by whoever has a job running */
     const onednn_engine *owner;
     home home;           /* where jobs of the main thread run */
-    int had_team, stale; /* the main thread's team was made; was, before a fork that it did not outlive */
     unsigned generation; /* of processes: a fork begins another */
+    int forked;          /* since fork handlers were installed */
     sem_t posted, finished;
     pthread_t thread;
     int running; /* the worker exists */
@@ -70,6 +75,7 @@ static void wait_for(sem_t *semaphore)
 
 static void *serve(void *unused)
 {
+    fesetenv(FE_DFL_ENV);
     take_settings(&caller.owner->library, caller.owner->threads);
     for (;;) {
         wait_for(&caller.posted);
@@ -138,22 +144,41 @@ static void do_nothing(void *unused)
     (void)unused;
 }
 
+/* A fork may have come before this library: the kernel knows. Where it does not tell, take it that there was one. */
+static int was_forked(void)
+{
+    enum { FORKED_AND_RAN_NO_PROGRAM = 0x40 }; /* Linux's PF_FORKNOEXEC */
+    char text[512] = "";
+    unsigned flags;
+    FILE *file = caller.forked ? NULL : fopen("/proc/self/stat", "re");
+    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[length] = 0;
+    const char *name_end = strrchr(text, ')');
+    return !name_end || sscanf(name_end, ") %*c %*d %*d %*d %*d %*d %u", &flags) != 1 ||
+           (flags & FORKED_AND_RAN_NO_PROGRAM);
+}
+
 /* Its threads are bound to the CPUs that the main thread is bound to, so it must not be bound to fewer. */
 static int make_team(void)
 {
     const onednn_library *library = &caller.owner->library;
     int threads = caller.owner->threads;
-    if (!library->has_openmp || caller.stale || onednn_affinity_count() < threads)
+    if (!library->has_openmp || onednn_affinity_count() < threads || was_forked())
         return 0;
     sigset_t before;
+    fenv_t environment;
     block_signals(&before);
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
     library->GOMP_parallel(do_nothing, NULL, (unsigned)threads, 0);
+    fesetenv(&environment);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    caller.had_team = 1;
     return 1;
 }
 
-/* Within a parallel region a job would get no team. */
+/* Within a parallel region a job would get no team or, where that is the region of one thread, a new one each time. */
 static int may_run_here(void)
 {
     if (caller.home == WORKER_ONLY)
@@ -163,7 +188,7 @@ static int may_run_here(void)
             caller.home = WORKER_ONLY;
         return 0;
     }
-    if (caller.owner->library.has_openmp && caller.owner->library.omp_in_parallel())
+    if (caller.owner->library.has_openmp && caller.owner->library.omp_get_level())
         return 0;
     if (caller.home == UNDECIDED)
         caller.home = make_team() ? MAIN_THREAD : WORKER_ONLY;
@@ -174,10 +199,14 @@ static tc_status run_here(onednn_job job, void *argument)
 {
     const onednn_library *library = &caller.owner->library;
     int threads = library->omp_get_max_threads(), dynamic = library->omp_get_dynamic();
+    fenv_t environment;
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
     take_settings(library, caller.owner->threads);
     tc_status status = job(argument);
     library->omp_set_num_threads(threads);
     library->omp_set_dynamic(dynamic);
+    fesetenv(&environment);
     return status;
 }
 
@@ -198,10 +227,8 @@ static void after_fork_in_child(void)
 {
     caller.running = 0; /* only the forking thread lives on: the next job starts a new worker */
     caller.generation++;
-    if (caller.had_team) {
-        caller.stale = 1;
-        caller.home = WORKER_ONLY;
-    }
+    caller.forked = 1;
+    caller.home = WORKER_ONLY;
     pthread_mutex_unlock(&caller.serial);
 }
 

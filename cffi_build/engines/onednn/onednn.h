@@ -60,7 +60,7 @@
     X(omp_set_num_threads) \
     X(omp_get_dynamic) \
     X(omp_set_dynamic) \
-    X(omp_in_parallel) \
+    X(omp_get_level) \
     X(GOMP_parallel)
 
 typedef struct onednn_library {
@@ -71,7 +71,7 @@ typedef struct onednn_library {
     void (*omp_set_num_threads)(int);
     int (*omp_get_dynamic)(void);
     void (*omp_set_dynamic)(int);
-    int (*omp_in_parallel)(void);
+    int (*omp_get_level)(void);
     void (*GOMP_parallel)(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
 #define X(name) __typeof__(&dnnl_##name) name;
     ONEDNN_FUNCTIONS(X)
