@@ -300,6 +300,25 @@ def test_names_are_found_without_listing_the_others(case, direction):
         assert engines.candidates(descriptor) == names
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("case", ["dilated", "channels first", "pointwise, strided"])
+def test_names_that_repeat_others_are_not_found_whatever_was_listed(case, direction):
+    descriptor = make_descriptor(case, direction=direction)
+    operands = reference.random_operands(descriptor)
+    names = engines.candidates(descriptor)
+    stems = sorted({name.rsplit("/", 1)[0] for name in names})
+    others = {f"{stem}/{end}" for stem in stems for end in ("plain", "any", "strict")} - set(names)
+    assert others
+    for name in sorted(others):
+        assert lib.tc_engine_close(b"onednn") == lib.TC_OK  # with it, what it had listed
+        engines.ensure_open("cpu")
+        for _ in range(2):
+            with pytest.raises(NotFoundError):
+                engines.run_algorithm(descriptor, *operands, name)
+            assert engines.supported(descriptor)
+        assert engines.candidates(descriptor) == names
+
+
 def test_other_names_are_not_found():
     descriptor = make_descriptor("valid")
     operands = reference.random_operands(descriptor)

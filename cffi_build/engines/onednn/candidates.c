@@ -75,6 +75,11 @@ static tc_status append(onednn_choices *choices, const onednn_choice *choice)
     return TC_OK;
 }
 
+static void name_choice(const onednn_choice *choice, const char *formulation, char *name, size_t size)
+{
+    snprintf(name, size, "onednn:%s#%d/%s", choice->implementation, choice->occurrence, formulation);
+}
+
 /* The name of the implementation, its flags and its occurrence among those listed so far. */
 static tc_status identify(const onednn_engine *engine, const onednn_choices *choices, const_dnnl_primitive_desc_t desc,
                           const char *formulation, onednn_choice *choice)
@@ -89,8 +94,7 @@ static tc_status identify(const onednn_engine *engine, const onednn_choices *cho
     for (size_t i = 0; i < choices->count; i++)
         choice->occurrence += choices->items[i].formulation == choice->formulation &&
                               strcmp(choices->items[i].implementation, choice->implementation) == 0;
-    snprintf(choice->candidate.name, sizeof choice->candidate.name, "onednn:%s#%d/%s", choice->implementation,
-             choice->occurrence, formulation);
+    name_choice(choice, formulation, choice->candidate.name, sizeof choice->candidate.name);
     choice->candidate.flags = TC_CANDIDATE_DETERMINISTIC; /* work is split by the number of threads alone */
     if (strncmp(choice->implementation, "ref", 3) == 0)
         choice->candidate.flags |= TC_CANDIDATE_LAST_RESORT;
@@ -142,7 +146,7 @@ static tc_status add_choice(const onednn_engine *engine, const onednn_problem *p
 static int is_wanted(const onednn_choice *choice, const char *name)
 {
     if (name == onednn_any_name)
-        return !(choice->candidate.flags & TC_CANDIDATE_LAST_RESORT);
+        return !(choice->candidate.flags & TC_CANDIDATE_LAST_RESORT) && !choice->repeated;
     return strcmp(choice->candidate.name, name) == 0;
 }
 
@@ -244,6 +248,29 @@ static tc_status look_for(const onednn_engine *engine, const onednn_problem *pro
     return status;
 }
 
+/*
+ * Whether a complete list leaves a choice out, since it repeats another: tells from the namesakes in the formulations
+ * before its own, which are listed as far as they.
+ */
+static tc_status compare_with_earlier(const onednn_engine *engine, const onednn_problem *problem,
+                                      onednn_choices *choices, size_t at)
+{
+    const onednn_choice choice = choices->items[at]; /* listing more moves it */
+    tc_status status = TC_OK;
+    for (int i = 0; i < choice.formulation && status == TC_OK; i++) {
+        const onednn_formulation *formulation = formulations_of(problem)[i];
+        char namesake[sizeof choice.candidate.name];
+        name_choice(&choice, formulation->name, namesake, sizeof namesake);
+        if (!choice_named(choices, namesake))
+            status = add_formulation(engine, problem, formulation, i, namesake, choices);
+    }
+    if (status == TC_OK) {
+        choices->items[at].repeated = repeats_another(engine, problem->direction, choices, &choice);
+        choices->items[at].is_compared = 1;
+    }
+    return status;
+}
+
 /* ---- lists that are kept ------------------------------------------------------------------------------ */
 
 /*
@@ -314,7 +341,11 @@ tc_status onednn_choice_named(onednn_engine *engine, const onednn_problem *probl
         status = look_for(engine, problem, name, choices);
         *result = choice_named(choices, name);
     }
-    if (status == TC_OK && !*result)
+    if (status == TC_OK && *result && name != onednn_any_name && !choices->is_complete && !(*result)->is_compared) {
+        status = compare_with_earlier(engine, problem, choices, (size_t)(*result - choices->items));
+        *result = choice_named(choices, name);
+    }
+    if (status == TC_OK && (!*result || (*result)->repeated))
         status = tc_fail(TC_NOT_FOUND, "oneDNN has no algorithm '%s' for this convolution", name);
     return status;
 }

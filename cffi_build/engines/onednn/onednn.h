@@ -164,7 +164,8 @@ typedef struct onednn_choice {
     int occurrence; /* among the implementations of that name in one formulation */
     int rank;       /* place in oneDNN's own order within one formulation */
     int formulation; /* its place among the formulations of the problem */
-    int repeated;   /* an earlier formulation has the same; known of complete lists */
+    int repeated;   /* an earlier formulation has the same */
+    int is_compared; /* that is known; of complete lists it always is */
     dnnl_primitive_desc_t desc;
 } onednn_choice;
 
@@ -181,10 +182,7 @@ typedef struct onednn_choices {
 tc_status onednn_choices_of(onednn_engine *engine, const onednn_problem *problem, const onednn_choices **choices);
 /* In place of a name: whatever is no last resort. */
 extern const char onednn_any_name[];
-/*
- * The one of that name, TC_NOT_FOUND if there is none. It may be one that the list leaves out, since it repeats
- * another. Stays until the next call of either.
- */
+/* The one of that name in the list, TC_NOT_FOUND if there is none. Stays until the next call of either. */
 tc_status onednn_choice_named(onednn_engine *engine, const onednn_problem *problem, const char *name,
                               const onednn_choice **choice);
 /* Frees the lists that the engine keeps. */
