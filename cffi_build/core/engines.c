@@ -280,10 +280,15 @@ tc_status tc_engine_candidates(const tc_engine *engine, int32_t ordinal, const t
     return status;
 }
 
+int tc_engine_can_find(const tc_engine *engine)
+{
+    return engine->ops->find && !engine->ops->last_resort;
+}
+
 tc_status tc_engine_find_candidate(const tc_engine *engine, int32_t ordinal, const tc_conv *conv, const char *name,
                                    uint32_t *flags)
 {
-    if (!engine->ops->find || engine->ops->last_resort)
+    if (!tc_engine_can_find(engine))
         return tc_fail(TC_UNSUPPORTED, "engine '%s' can only list all of its algorithms", engine->ops->name);
     tc_status status = engine->ops->find(engine->state, ordinal, conv, name, flags);
     if (status == TC_OK && conv->deterministic && !(*flags & TC_CANDIDATE_DETERMINISTIC))

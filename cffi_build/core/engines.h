@@ -30,6 +30,8 @@ const tc_conv *tc_conv_known_as(const tc_conv *conv, int32_t device_kind, tc_con
  */
 tc_status tc_engine_candidates(const tc_engine *engine, int32_t ordinal, const tc_conv *conv,
                                tc_candidate_list *list);
+/* Whether one algorithm can be asked for without listing all. */
+int tc_engine_can_find(const tc_engine *engine);
 /*
  * The candidate of that name, or with NULL any that is no last resort, without listing the others. TC_NOT_FOUND when
  * there is none, TC_UNSUPPORTED when the engine cannot tell, or not with the determinism that conv asks for.

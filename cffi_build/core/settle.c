@@ -41,6 +41,16 @@ static tc_status decide(tc_question *q, int measures, int *ran, tc_choice **choi
     return status;
 }
 
+/* What is known of the question where its engine runs. */
+static tc_status find_known(tc_question *q)
+{
+    tc_status status = q->engine->ops->environment(q->engine->state, q->entry->device_ordinal, q->environment,
+                                                   sizeof q->environment);
+    if (status == TC_OK)
+        q->is_stored = tc_question_find(q);
+    return status;
+}
+
 static void look_up(tc_question *q)
 {
     q->is_stored = tc_store_find(q->entry->key, q->environment, &q->record, &q->measured_here);
@@ -111,15 +121,13 @@ static tc_status settle_question(tc_question *q, tc_choice **choice)
 static tc_status settle_by_name(tc_question *q, tc_choice **choice)
 {
     const tc_engine *engines[TC_MAX_ENGINES];
-    tc_entry *entry = q->entry;
-    if (atomic_load_explicit(&entry->choice, memory_order_relaxed) ||
-        tc_engines_of(entry->device_kind, engines) == 0 || !engines[0]->ops->find || engines[0]->ops->last_resort)
+    if (atomic_load_explicit(&q->entry->choice, memory_order_relaxed) ||
+        tc_engines_of(q->entry->device_kind, engines) == 0 || !tc_engine_can_find(engines[0]))
         return TC_OK;
     q->engine = engines[0];
     q->is_by_name = 1;
-    tc_status status = q->engine->ops->environment(q->engine->state, entry->device_ordinal, q->environment,
-                                                   sizeof q->environment);
-    if (status == TC_OK && (q->is_stored = tc_question_find(q))) {
+    tc_status status = find_known(q);
+    if (status == TC_OK && q->is_stored) {
         if (!tc_question_is_worth_measuring(q) && !tc_question_ineligibility(q, q->record.algorithm))
             status = tc_question_use_stored(q, choice);
     } else if (status == TC_OK && !tc_peers_exist()) {
@@ -137,12 +145,9 @@ static tc_status settle_by_list(tc_question *q, tc_choice **choice)
     tc_status status = tc_find_engine(&entry->conv, entry->device_kind, entry->device_ordinal, &q->engine,
                                       &q->candidates);
     if (status == TC_OK)
-        status = q->engine->ops->environment(q->engine->state, entry->device_ordinal, q->environment,
-                                             sizeof q->environment);
-    if (status == TC_OK) {
-        q->is_stored = tc_question_find(q);
+        status = find_known(q);
+    if (status == TC_OK)
         status = settle_question(q, choice);
-    }
     tc_candidates_free(&q->candidates);
     return status;
 }

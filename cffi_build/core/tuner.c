@@ -133,8 +133,8 @@ static void enter(tc_race *race, tc_lane *lane)
 }
 
 /*
- * Runs a candidate once, and again if that may have been cold, and checks what it wrote; TC_ENGINE_FAILURE also when it is too slow. On
- * failure *fate says what became of it.
+ * Runs a candidate once, and again if that may have been cold, and checks what it wrote; TC_ENGINE_FAILURE also
+ * when it is too slow. On failure *fate says what became of it.
  */
 static tc_status try_lane(tc_race *race, tc_lane *lane, tc_trial_state *fate)
 {

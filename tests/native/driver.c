@@ -68,6 +68,7 @@ void begin(int32_t kind)
     load_fake();
     fake.reset();
     fake.set_device_kind(kind);
+    fake.set_exact(0);
     fake.set_finding(can_find);
     device_kind = kind;
     tc_clock = fake.clock;
@@ -229,10 +230,8 @@ static void run_once(const test_case *test)
     tc_registry_clear();
     tc_set_config(&defaults);
     tc_clock = real_clock;
-    if (fake.live_plans) {
+    if (fake.live_plans)
         CHECK_INT(fake.live_plans(), 0);
-        fake.set_exact(0);
-    }
 }
 
 static void run_case(const test_case *test)

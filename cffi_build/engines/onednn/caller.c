@@ -35,8 +35,7 @@ static struct {
     pthread_mutex_t serial; /* held by whoever has a job running */
     const onednn_engine *owner;
     home home;           /* where jobs of the main thread run */
-    unsigned generation; /* of processes: a fork begins another */
-    int forked;          /* since fork handlers were installed */
+    unsigned generation; /* of processes: a fork begins another, the first is 1 */
     sem_t posted, finished;
     pthread_t thread;
     int running; /* the worker exists */
@@ -139,18 +138,13 @@ static int is_main_thread(void)
     return is_main;
 }
 
-static void do_nothing(void *unused)
-{
-    (void)unused;
-}
-
 /* A fork may have come before this library: the kernel knows. Where it does not tell, take it that there was one. */
 static int was_forked(void)
 {
     enum { FORKED_AND_RAN_NO_PROGRAM = 0x40 }; /* Linux's PF_FORKNOEXEC */
     char text[512] = "";
     unsigned flags;
-    FILE *file = caller.forked ? NULL : fopen("/proc/self/stat", "re");
+    FILE *file = caller.generation > 1 ? NULL : fopen("/proc/self/stat", "re");
     size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
     if (file)
         fclose(file);
@@ -160,20 +154,40 @@ static int was_forked(void)
            (flags & FORKED_AND_RAN_NO_PROGRAM);
 }
 
+static tc_status run_here(onednn_job job, void *argument)
+{
+    const onednn_library *library = &caller.owner->library;
+    int threads = library->omp_get_max_threads(), dynamic = library->omp_get_dynamic();
+    fenv_t environment;
+    fegetenv(&environment);
+    fesetenv(FE_DFL_ENV);
+    take_settings(library, caller.owner->threads);
+    tc_status status = job(argument);
+    library->omp_set_num_threads(threads);
+    library->omp_set_dynamic(dynamic);
+    fesetenv(&environment);
+    return status;
+}
+
+static void do_nothing(void *unused)
+{
+    (void)unused;
+}
+
+static tc_status enter_region(void *unused)
+{
+    caller.owner->library.GOMP_parallel(do_nothing, unused, (unsigned)caller.owner->threads, 0);
+    return TC_OK;
+}
+
 /* Its threads are bound to the CPUs that the main thread is bound to, so it must not be bound to fewer. */
 static int make_team(void)
 {
-    const onednn_library *library = &caller.owner->library;
-    int threads = caller.owner->threads;
-    if (!library->has_openmp || onednn_affinity_count() < threads || was_forked())
+    if (!caller.owner->library.has_openmp || onednn_affinity_count() < caller.owner->threads || was_forked())
         return 0;
     sigset_t before;
-    fenv_t environment;
     block_signals(&before);
-    fegetenv(&environment);
-    fesetenv(FE_DFL_ENV);
-    library->GOMP_parallel(do_nothing, NULL, (unsigned)threads, 0);
-    fesetenv(&environment);
+    run_here(enter_region, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return 1;
 }
@@ -195,21 +209,6 @@ static int may_run_here(void)
     return caller.home == MAIN_THREAD;
 }
 
-static tc_status run_here(onednn_job job, void *argument)
-{
-    const onednn_library *library = &caller.owner->library;
-    int threads = library->omp_get_max_threads(), dynamic = library->omp_get_dynamic();
-    fenv_t environment;
-    fegetenv(&environment);
-    fesetenv(FE_DFL_ENV);
-    take_settings(library, caller.owner->threads);
-    tc_status status = job(argument);
-    library->omp_set_num_threads(threads);
-    library->omp_set_dynamic(dynamic);
-    fesetenv(&environment);
-    return status;
-}
-
 /* ---- fork ------------------------------------------------------------------------------------------ */
 
 /* A fork waits for the job that runs, so that the child finds oneDNN's own locks free. */
@@ -227,7 +226,6 @@ static void after_fork_in_child(void)
 {
     caller.running = 0; /* only the forking thread lives on: the next job starts a new worker */
     caller.generation++;
-    caller.forked = 1;
     caller.home = WORKER_ONLY;
     pthread_mutex_unlock(&caller.serial);
 }
