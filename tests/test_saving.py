@@ -243,12 +243,13 @@ def test_a_workplace_taken_for_abandoned_before_it_was_locked_is_made_again(tmp_
 # ---- killed ------------------------------------------------------------------------------------------
 
 # Under Keras's numpy backend, whose processes may fork: children save without end, each weight of a save
-# having one value, and are killed at a random moment; the first is let save once, however slow the disk.
+# having one value, and are killed at a random moment.
 # Prints for each file how often it could not be read, and how many saves it went through.
 KILL_SAVERS = """
-import os, random, signal, sys, time, warnings
+import itertools, random, sys, warnings
 from pathlib import Path
 import numpy as np, keras
+from killing import killed_at_random
 from tuning_data import fill
 from keras_tunedconv import TunedConv2D, TuningWarning, save_model, save_weights
 from keras_tunedconv.tuning.archive import entries_of
@@ -269,12 +270,6 @@ def save(path, value):
     else:
         save_weights(model, path, max_shard_size=4e-5 if path.endswith(".json") else None)
 
-def saver(path, value, told):
-    while True:
-        value += 1
-        save(path, value)
-        os.write(told, b"x")
-
 def value_in(path):
     twin.load_weights(path)
     values = {float(v) for weight in twin.get_weights() for v in np.unique(weight)}
@@ -285,18 +280,12 @@ def value_in(path):
 def kill_savers(path):
     last, unreadable = 0.0, 0
     save(path, last)
-    for kill in range(int(kills)):
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            saver(path, last, write_end)
-        os.close(write_end)
-        if kill == 0:
-            assert os.read(read_end, 1), "the saver failed"
-        time.sleep(chance.uniform(0, 0.3))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(read_end)
+
+    def saver():
+        values = itertools.count(last + 1)
+        return lambda: save(path, next(values))
+
+    for _ in killed_at_random(int(kills), chance, saver):
         try:
             value = value_in(path)
         except Exception as error:

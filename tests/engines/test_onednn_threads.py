@@ -15,7 +15,7 @@ except UnavailableError as error:
 
 # OMP_NUM_THREADS=2 in all of them, so that a team is one thread more than who calls.
 HELPERS = """
-import contextlib, ctypes, re, signal, threading, time
+import contextlib, ctypes, re, signal, threading, time, traceback
 
 def tasks():
     names = {}
@@ -54,6 +54,20 @@ def in_thread(function):
     thread.join()
     while str(thread.native_id) in tasks():  # Python joins it a little before it is gone
         time.sleep(0.001)
+
+def in_child(function, seconds=200):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(seconds)
+        try:
+            function()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
 """
 
 
@@ -215,22 +229,17 @@ def test_bound_main_thread_does_not_bind_the_team(first):
 @pytest.mark.parametrize("forker", ["fork_and_check()", "in_thread(fork_and_check)"])
 def test_child_of_a_fork_makes_a_worker(first, forker):
     script = f"""
-    def fork_and_check():
-        child = os.fork()
-        if child == 0:
-            signal.alarm(200)
+    def check_here_and_in_child():
+        check()
+        with worker_jobs() as jobs:
             check()
-            with worker_jobs() as jobs:
-                check()
-            assert jobs.count > 0
-            in_thread(check)
-            grandchild = os.fork()
-            if grandchild == 0:
-                signal.alarm(200)
-                check()
-                os._exit(0)
-            os._exit(os.waitstatus_to_exitcode(os.waitpid(grandchild, 0)[1]))
-        assert os.waitpid(child, 0)[1] == 0
+        assert jobs.count > 0
+        in_thread(check)
+        in_child(check)
+
+    def fork_and_check():
+        in_child(check_here_and_in_child)
+
     {first}
     {forker}
     check()
@@ -247,29 +256,26 @@ def test_child_of_a_fork_does_not_wait_for_a_team_of_the_program(opened):
         engines.ensure_open("cpu")
     library = ctypes.CDLL(next(iter(libraries("libgomp")), "libgomp.so.1"))
     library.GOMP_parallel(region, None, 2, 0)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)
+
+    def check_with_one_openmp():
         check()
         assert len(libraries("libgomp")) == 1
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+
+    in_child(check_with_one_openmp, seconds=60)
     """
     run(script)
 
 
 def test_fork_after_the_engine_was_closed_and_opened_again():
     script = """
-    check()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(200)
+    def reopen_and_check():
         assert lib.tc_engine_close(b"onednn") == lib.TC_OK
         with worker_jobs() as jobs:
             check()
         assert jobs.count > 0
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+
+    check()
+    in_child(reopen_and_check)
     """
     run(script)
 
@@ -285,13 +291,7 @@ def test_child_of_a_fork_convolves():
     other.start()
     try:
         for _ in range(3):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(200)
-                check()
-                os._exit(0)
-            _, status = os.waitpid(child, 0)
-            assert status == 0, status
+            in_child(check)
             check()
     finally:
         stop.set()

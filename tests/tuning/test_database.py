@@ -351,32 +351,24 @@ def test_a_fork_in_the_middle_of_flushes_leaves_both_working(path, monkeypatch):
     assert len(read(path).records) == 6 + 5
 
 
-# Children write without end and are killed at a random moment; after each the file is looked at. The first is
-# let write once, however slow the disk.
+# Children write without end and are killed at a random moment; after each the file is looked at.
 KILL_WRITERS = """
-import os, random, signal, sys, time
+import itertools, os, random, sys
+from killing import killed_at_random
 from tuning_data import make_records
 from keras_tunedconv.tuning.database import merge_into, read
 
 path, kills = sys.argv[1], int(sys.argv[2])
 merge_into(path, make_records(60))
-chance, turns = random.Random(1), 0
-for kill in range(kills):
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        while True:
-            turns += 1
-            environment = f"engine=test;writer={os.getpid()};turn={turns % 9}"
-            merge_into(path, make_records(60, environment=environment))
-            os.write(write_end, b"x")
-    os.close(write_end)
-    if kill == 0:
-        assert os.read(read_end, 1), "the writer failed"
-    time.sleep(chance.uniform(0, 0.3))
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(read_end)
+
+def writer():
+    turns = itertools.count(1)
+    def write():
+        environment = f"engine=test;writer={os.getpid()};turn={next(turns) % 9}"
+        merge_into(path, make_records(60, environment=environment))
+    return write
+
+for _ in killed_at_random(kills, random.Random(1), writer):
     decoded = read(path)
     assert decoded.malformed == 0
     assert len(decoded.records) % 60 == 0
