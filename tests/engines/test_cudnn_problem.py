@@ -39,7 +39,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     files = [
         ROOT / "tests" / "native" / "cudnn_problem_program.c",
         *(source / "core").glob("*.c"),
-        *(source / "engines" / "cudnn").glob("*.c"),
+        *(source / "engines" / "cudnn").rglob("*.c"),
         source / "engines" / "reference.c",
     ]
     command = [

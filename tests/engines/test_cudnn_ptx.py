@@ -30,8 +30,7 @@ def test_headers_are_made_from_the_sources_as_they_are(generator: ModuleType) ->
 def test_a_changed_source_is_noticed(
     generator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for file in FOLDER.iterdir():
-        shutil.copy(file, tmp_path) if file.is_file() else None
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(generator, "HERE", tmp_path)
     assert generator.is_current("conversions")
     included = tmp_path / "conversions.h"

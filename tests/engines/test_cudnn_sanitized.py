@@ -45,7 +45,7 @@ def test_every_candidate_stays_within_its_buffers(tmp_path: Path) -> None:
     files = [
         ROOT / "tests" / "native" / "cudnn_program.c",
         *(source / "core").glob("*.c"),
-        *(source / "engines" / "cudnn").glob("*.c"),
+        *(source / "engines" / "cudnn").rglob("*.c"),
         source / "engines" / "reference.c",
     ]
     program = tmp_path / "program"

@@ -1,6 +1,6 @@
 /*
  * A CUDA driver without a GPU: memory is the host's, kernels run at once on the CPU, streams are always idle.
- * The conversion kernels are the real ones, compiled from conversions.cu as C++.
+ * The kernels are the real ones, compiled as C++; see cuda_on_cpu.h.
  *
  * mock_set("name", value) changes what it answers; see the settings below. Built as libcuda.so.1.
  */
@@ -13,52 +13,10 @@
 #include <string>
 #include <vector>
 
-#include <immintrin.h>
-#include <ucontext.h>
+#include "cuda_on_cpu.h"
 
-/* ---- CUDA C++ for the CPU -------------------------------------------------------------------------------- */
-
-struct uint3_ {
-    unsigned x, y, z;
-};
-struct uint2 {
-    unsigned x, y;
-};
-struct uint4 {
-    unsigned x, y, z, w;
-};
-static thread_local uint3_ blockIdx, threadIdx;
-static void __syncthreads();
-
-#define __device__
-#define __global__
-#define __forceinline__ inline
-#define __launch_bounds__(n)
-#define __align__(n) alignas(n)
-#define __shared__ static thread_local
 #include "conversions.cu"
-
-__attribute__((target("f16c"))) static float half_to_float(uint16_t bits)
-{
-    return _cvtsh_ss(bits);
-}
-__attribute__((target("f16c"))) static uint16_t float_to_half(float value)
-{
-    return uint16_t(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT));
-}
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    return bits;
-}
-static float float_of(uint32_t bits)
-{
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-}
-#include "depthwise.cu"
+#include "direct/depthwise.cu"
 
 /* ---- settings -------------------------------------------------------------------------------------------- */
 
@@ -163,57 +121,7 @@ const kernel KERNELS_BY_NAME[] = {
     DEPTHWISE(f32_7),
 };
 
-/* The threads of a block that synchronises, each on a stack of its own, in turn up to the next barrier. */
-struct fiber {
-    ucontext_t context;
-    std::vector<char> stack;
-    bool done;
-};
-thread_local ucontext_t scheduler;
-thread_local std::vector<fiber> fibers;
-thread_local size_t current;
-thread_local const kernel *running;
-thread_local void **running_arguments;
-
-void fiber_main()
-{
-    running->run(running_arguments);
-    fibers[current].done = true;
-    swapcontext(&fibers[current].context, &scheduler);
-}
-
-void run_block(const kernel *k, unsigned threads, void **arguments)
-{
-    running = k;
-    running_arguments = arguments;
-    fibers.resize(threads);
-    for (fiber &f : fibers) {
-        f.stack.resize(32768);
-        f.done = false;
-        getcontext(&f.context);
-        f.context.uc_stack.ss_sp = f.stack.data();
-        f.context.uc_stack.ss_size = f.stack.size();
-        makecontext(&f.context, fiber_main, 0);
-    }
-    for (bool left = true; left;) {
-        left = false;
-        for (current = 0; current < threads; current++) {
-            if (fibers[current].done)
-                continue;
-            left = true;
-            threadIdx.x = unsigned(current);
-            swapcontext(&scheduler, &fibers[current].context);
-        }
-    }
-}
-
 } // namespace
-
-static void __syncthreads()
-{
-    swapcontext(&fibers[current].context, &scheduler);
-    threadIdx.x = unsigned(current);
-}
 
 /* ---- the driver's functions ------------------------------------------------------------------------------ */
 
@@ -324,7 +232,7 @@ int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     for (unsigned block = 0; block < gx; block++) {
         blockIdx.x = block;
         if (k->synchronises) {
-            run_block(k, bx, arguments);
+            cuda_on_cpu::run_block(bx, k->run, arguments);
             continue;
         }
         for (threadIdx.x = 0; threadIdx.x < bx; threadIdx.x++)

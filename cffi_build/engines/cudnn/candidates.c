@@ -4,9 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "direct/direct.h"
+
 /*
- * Plans are costly to build, so the order decides what a budget buys: the heuristics' favourites for the plain
- * convolution, the engine's own kernel, the favourites for each rewriting, then the rest of both.
+ * Plans are costly to build, so the order decides what a budget buys: the heuristics' first choice, which is the
+ * default, the engine's own kernels, which cost nothing to build, the heuristics' other favourites, those for
+ * each rewriting, then the rest of both.
  */
 enum {
     FIRST_PLAIN = 6,
@@ -261,22 +264,23 @@ static tc_status take(variant *v, int32_t layout, size_t most, tc_candidate_list
     return status;
 }
 
-static tc_status take_in_turn(const tc_conv *conv, variant *variants, int count, tc_candidate_list *list)
+static tc_status take_in_turn(const tc_device *device, const tc_conv *conv, variant *variants, int count,
+                              tc_candidate_list *list)
 {
     static const size_t MOST[2][2] = {{FIRST_PLAIN, FIRST_REWRITTEN}, {MOST_PLAIN, MOST_REWRITTEN}};
-    tc_status status = TC_OK;
+    tc_status status = take(&variants[0], conv->x_layout, 1, list);
+    if (status == TC_OK)
+        status = tc_direct_candidates(device, conv, list);
     for (int round = 0; round < 2; round++)
-        for (int i = 0; status == TC_OK && i < count; i++) {
+        for (int i = 0; status == TC_OK && i < count; i++)
             status = take(&variants[i], conv->x_layout, MOST[round][i > 0], list);
-            if (status == TC_OK && round == 0 && i == 0 && tc_depthwise_fits(conv))
-                status = tc_candidate_add(list, tc_depthwise_name, TC_CANDIDATE_DETERMINISTIC);
-        }
     return status;
 }
 
-tc_status tc_cudnn_candidates(const tc_cudnn_library *library, cudnnHandle_t handle, const tc_conv *conv,
+tc_status tc_cudnn_candidates(const tc_device *device, cudnnHandle_t handle, const tc_conv *conv,
                               tc_candidate_list *list)
 {
+    const tc_cudnn_library *library = device->library;
     tc_rewrite rewrites[TC_MAX_REWRITES];
     variant variants[TC_MAX_REWRITES] = {{0}};
     int count = tc_rewrites_for(conv, rewrites);
@@ -290,7 +294,7 @@ tc_status tc_cudnn_candidates(const tc_cudnn_library *library, cudnnHandle_t han
         status = find(library, handle, conv, i == 0, memory, &variants[i]);
     }
     if (status == TC_OK)
-        status = take_in_turn(conv, variants, count, list);
+        status = take_in_turn(device, conv, variants, count, list);
     free(memory);
     if (status == TC_OK && list->count == 0)
         return tc_fail(TC_UNSUPPORTED, "cuDNN %d.%d.%d has no algorithm for this convolution", library->major,

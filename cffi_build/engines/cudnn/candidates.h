@@ -16,7 +16,7 @@ int tc_notes_allowed(const tc_conv *conv, tc_notes notes);
 int tc_engine_is_right(const tc_conv *conv, int64_t engine);
 
 /* Builds no plan: cheap, a few milliseconds. The handle is lent by the caller. */
-tc_status tc_cudnn_candidates(const tc_cudnn_library *library, cudnnHandle_t handle, const tc_conv *conv,
+tc_status tc_cudnn_candidates(const tc_device *device, cudnnHandle_t handle, const tc_conv *conv,
                               tc_candidate_list *list);
 
 #endif

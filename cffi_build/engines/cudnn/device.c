@@ -74,7 +74,11 @@ void tc_device_close(tc_device *device)
             free(timer);
         }
         tc_kernels_close(device->kernels);
-        tc_depthwise_close(device->depthwise);
+        for (tc_module *module = device->modules, *next; module; module = next) {
+            next = module->next;
+            library->cuda.cuModuleUnload(module->module);
+            free(module);
+        }
         tc_device_leave(device, &scope);
     }
     if (device->primary)
@@ -193,11 +197,36 @@ tc_status tc_device_kernels(tc_device *device, const tc_kernels **kernels)
     return status;
 }
 
-tc_status tc_device_depthwise(tc_device *device, const tc_depthwise_kernels **kernels)
+/* Under the lock. */
+static tc_status load_module(tc_device *device, const char *ptx, tc_module **module)
 {
+    for (*module = device->modules; *module; *module = (*module)->next)
+        if ((*module)->ptx == ptx)
+            return TC_OK;
+    tc_module *made = calloc(1, sizeof *made);
+    if (!made)
+        return tc_fail(TC_OUT_OF_MEMORY, "no memory for a module of kernels");
+    CUresult result = device->library->cuda.cuModuleLoadData(&made->module, ptx);
+    if (result != CUDA_SUCCESS) {
+        free(made);
+        return tc_cuda_fail(device->library, result, "loading kernels");
+    }
+    made->ptx = ptx;
+    made->next = device->modules;
+    *module = device->modules = made;
+    return TC_OK;
+}
+
+tc_status tc_device_function(tc_device *device, const char *ptx, const char *name, CUfunction *function)
+{
+    tc_module *module;
     pthread_mutex_lock(&device->lock);
-    tc_status status = device->depthwise ? TC_OK : tc_depthwise_open(device->library, &device->depthwise);
-    *kernels = device->depthwise;
+    tc_status status = load_module(device, ptx, &module);
+    if (status == TC_OK) {
+        CUresult result = device->library->cuda.cuModuleGetFunction(function, module->module, name);
+        if (result != CUDA_SUCCESS)
+            status = tc_cuda_fail(device->library, result, "finding a kernel");
+    }
     pthread_mutex_unlock(&device->lock);
     return status;
 }

@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 
-#include "depthwise.h"
 #include "kernels.h"
 
 enum { TC_CUDNN_MAX_DEVICES = 64 };
@@ -25,6 +24,13 @@ typedef struct tc_timer {
     struct tc_timer *next;
 } tc_timer;
 
+/* PTX that the driver has compiled for the device. */
+typedef struct tc_module {
+    const char *ptx;
+    CUmodule module;
+    struct tc_module *next;
+} tc_module;
+
 typedef struct tc_device {
     const tc_cudnn_library *library;
     int ordinal;
@@ -37,7 +43,7 @@ typedef struct tc_device {
     tc_cudnn_handle *handles;
     tc_timer *timers;
     tc_kernels *kernels;
-    tc_depthwise_kernels *depthwise;
+    tc_module *modules;
 } tc_device;
 
 /* Knows the device; makes nothing on it yet beyond its primary context. */
@@ -63,8 +69,8 @@ void tc_device_give_handle(tc_device *device, tc_cudnn_handle *handle);
 
 /* The conversion kernels, loaded when first asked for; inside enter (relaxed) and leave. */
 tc_status tc_device_kernels(tc_device *device, const tc_kernels **kernels);
-/* Likewise the depthwise kernels. */
-tc_status tc_device_depthwise(tc_device *device, const tc_depthwise_kernels **kernels);
+/* A kernel by its name in a text of PTX, which outlives the device and is compiled once; likewise. */
+tc_status tc_device_function(tc_device *device, const char *ptx, const char *name, CUfunction *function);
 
 /* Lends a pair of events; inside enter and leave. */
 tc_status tc_device_take_timer(tc_device *device, tc_timer **timer);

@@ -92,7 +92,7 @@ static tc_status candidates(void *state, int32_t ordinal, const tc_conv *conv, t
         return status;
     status = tc_device_take_handle(device, NULL, &handle);
     if (status == TC_OK) {
-        status = tc_cudnn_candidates(&e->library, handle->handle, conv, list);
+        status = tc_cudnn_candidates(device, handle->handle, conv, list);
         tc_device_give_handle(device, handle);
     }
     tc_device_leave(device, &scope);

@@ -6,6 +6,7 @@
 
 #include "candidates.h"
 #include "descriptors.h"
+#include "direct/direct.h"
 #include "trace.h"
 
 /* Parts of the workspace begin at multiples of this, as memory from CUDA's allocators does. */
@@ -21,7 +22,7 @@ struct tc_plan {
     tc_problem problem;
     tc_execution execution;
     const tc_kernels *kernels;  /* NULL when nothing is converted */
-    const tc_depthwise_kernels *depthwise; /* in place of cuDNN; NULL otherwise */
+    tc_direct_plan direct;      /* in place of cuDNN where it has a family */
     size_t places[OPERANDS];    /* of the converted tensors in the workspace, behind cuDNN's part */
     size_t workspace;
     /* cuDNN does not promise that one plan runs in two threads at once. */
@@ -90,13 +91,15 @@ static tc_status build(tc_plan *plan, const tc_algorithm *algorithm, cudnnHandle
 
 static tc_status make(tc_plan *plan)
 {
-    if (strcmp(plan->name, tc_depthwise_name) == 0)
-        return tc_depthwise_fits(&plan->conv)
-                   ? tc_device_depthwise(plan->device, &plan->depthwise)
-                   : tc_fail(TC_NOT_FOUND, "the depthwise kernels do not compute this convolution");
     tc_algorithm algorithm;
     tc_cudnn_handle *handle;
-    tc_status status = tc_algorithm_parse(plan->name, plan->conv.x_layout, &algorithm);
+    tc_status status;
+    if (tc_direct_is_name(plan->name)) {
+        status = tc_direct_prepare(plan->device, &plan->conv, plan->name, &plan->direct);
+        plan->workspace = plan->direct.workspace;
+        return status;
+    }
+    status = tc_algorithm_parse(plan->name, plan->conv.x_layout, &algorithm);
     if (status == TC_OK)
         status = tc_problem_make(&plan->conv, &algorithm.rewrite, &plan->problem);
     if (status == TC_OK)
@@ -266,9 +269,9 @@ static tc_status convert(const tc_plan *plan, int operand, CUstream stream, cons
 static tc_status enqueue(tc_plan *plan, CUstream stream, const addresses *a)
 {
     tc_status status = TC_OK;
-    if (plan->depthwise)
-        return tc_depthwise_run(plan->depthwise, &plan->conv, stream,
-                                &(tc_operands){a->caller[X], a->caller[W], a->caller[Y]});
+    if (plan->direct.family)
+        return plan->direct.family->run(&plan->direct, stream, a->workspace,
+                                        &(tc_operands){a->caller[X], a->caller[W], a->caller[Y]});
     for (int operand = 0; operand < OPERANDS && status == TC_OK; operand++)
         if (operand != output_of(plan))
             status = convert(plan, operand, stream, a);
@@ -314,6 +317,8 @@ static tc_status delay(tc_plan *plan, CUstream stream, int32_t runs)
 {
     const tc_kernels *kernels;
     uint64_t launches = 1 + plan->problem.x.active + plan->problem.w.active + plan->problem.y.active;
+    for (int i = 1; i < TC_DIRECT_FUNCTIONS; i++)
+        launches += plan->direct.functions[i] != NULL;
     uint64_t nanoseconds = launches * (uint64_t)runs * LAUNCH_NANOSECONDS;
     tc_status status = tc_device_kernels(plan->device, &kernels);
     if (status != TC_OK)

@@ -1,50 +1,21 @@
-/* Launching the kernels of depthwise.cu. */
-#include "depthwise.h"
-
+/* The family of the kernels of depthwise.cu. */
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "depthwise_map.h"
 #include "depthwise_ptx.h"
+#include "families.h"
 #include "problem.h"
 
-const char tc_depthwise_name[] = "cuda:depthwise";
+enum { DTYPES_COUNT = 3, KERNELS = 3 };
 
-static const int SIZES[TC_DEPTHWISE_KERNELS] = {3, 5, 7};
-static const int32_t DTYPES[TC_DEPTHWISE_DTYPES] = {TC_F16, TC_BF16, TC_F32};
-static const char *const DTYPE_NAMES[TC_DEPTHWISE_DTYPES] = {"f16", "bf16", "f32"};
-
-tc_status tc_depthwise_open(const tc_cudnn_library *library, tc_depthwise_kernels **kernels)
-{
-    tc_depthwise_kernels *made = calloc(1, sizeof *made);
-    if (!made)
-        return tc_fail(TC_OUT_OF_MEMORY, "no memory for the depthwise kernels");
-    made->library = library;
-    CUresult result = library->cuda.cuModuleLoadData(&made->module, tc_depthwise_ptx);
-    for (int d = 0; d < TC_DEPTHWISE_DTYPES; d++)
-        for (int k = 0; k < TC_DEPTHWISE_KERNELS && result == CUDA_SUCCESS; k++) {
-            char name[64];
-            snprintf(name, sizeof name, "tc_depthwise_%s_%d", DTYPE_NAMES[d], SIZES[k]);
-            result = library->cuda.cuModuleGetFunction(&made->functions[d][k], made->module, name);
-        }
-    if (result != CUDA_SUCCESS) {
-        tc_depthwise_close(made);
-        return tc_cuda_fail(library, result, "loading the depthwise kernels");
-    }
-    *kernels = made;
-    return TC_OK;
-}
-
-void tc_depthwise_close(tc_depthwise_kernels *kernels)
-{
-    if (kernels && kernels->module)
-        kernels->library->cuda.cuModuleUnload(kernels->module);
-    free(kernels);
-}
+static const int SIZES[KERNELS] = {3, 5, 7};
+static const int32_t DTYPES[DTYPES_COUNT] = {TC_F16, TC_BF16, TC_F32};
+static const char *const DTYPE_NAMES[DTYPES_COUNT] = {"f16", "bf16", "f32"};
 
 /* Place in the tables above; -1: there is none. */
 static int kernel_place(const tc_conv *conv)
 {
-    for (int k = 0; k < TC_DEPTHWISE_KERNELS; k++)
+    for (int k = 0; k < KERNELS; k++)
         if (conv->w_dims[2] == SIZES[k] && conv->w_dims[3] == SIZES[k])
             return k;
     return -1;
@@ -52,7 +23,7 @@ static int kernel_place(const tc_conv *conv)
 
 static int dtype_place(const tc_conv *conv)
 {
-    for (int d = 0; d < TC_DEPTHWISE_DTYPES; d++)
+    for (int d = 0; d < DTYPES_COUNT; d++)
         if (conv->x_dtype == DTYPES[d] && conv->w_dtype == DTYPES[d] && conv->y_dtype == DTYPES[d])
             return d;
     return -1;
@@ -100,8 +71,10 @@ static int64_t blocks_of(const tc_depthwise_map *map)
     return divide_up(map->batch * down * across, map->strips) * divide_up(map->channels / 2, map->pairs);
 }
 
-int tc_depthwise_fits(const tc_conv *conv)
+static int settings(const tc_conv *conv, int multiprocessors, int64_t values[TC_DIRECT_SETTINGS])
 {
+    (void)multiprocessors;
+    (void)values;
     int64_t channels = conv->groups;
     if (conv->direction == TC_BACKWARD_FILTER || conv->spatial_rank != 2 || channels % 2 || channels < 2 ||
         conv->x_dims[1] != channels || conv->y_dims[1] != channels || kernel_place(conv) < 0 ||
@@ -115,15 +88,26 @@ int tc_depthwise_fits(const tc_conv *conv)
     return conv->x_dims[0] <= INT32_MAX && blocks_of(&map) * map.strips <= INT32_MAX;
 }
 
-tc_status tc_depthwise_run(const tc_depthwise_kernels *kernels, const tc_conv *conv, CUstream stream,
-                           const tc_operands *operands)
+static tc_status prepare(tc_device *device, const tc_conv *conv, int64_t value, tc_direct_plan *plan)
 {
-    tc_depthwise_map map = map_of(conv);
-    void *in = map.turned ? operands->y : operands->x, *out = map.turned ? operands->x : operands->y;
-    void *filter = operands->w;
-    void *arguments[] = {&in, &filter, &out, &map};
-    CUresult result = kernels->library->cuda.cuLaunchKernel(
-        kernels->functions[dtype_place(conv)][kernel_place(conv)], (unsigned)blocks_of(&map), 1, 1,
-        map.pairs * map.strips, 1, 1, 0, stream, arguments, NULL);
-    return result == CUDA_SUCCESS ? TC_OK : tc_cuda_fail(kernels->library, result, "launching a depthwise kernel");
+    (void)value;
+    tc_depthwise_map *map = (tc_depthwise_map *)plan->state;
+    _Static_assert(sizeof *map <= TC_DIRECT_STATE, "the map fits into the plan");
+    *map = map_of(conv);
+    char name[64];
+    snprintf(name, sizeof name, "tc_depthwise_%s_%d", DTYPE_NAMES[dtype_place(conv)], SIZES[kernel_place(conv)]);
+    return tc_device_function(device, tc_depthwise_ptx, name, &plan->functions[0]);
 }
+
+static tc_status run(const tc_direct_plan *plan, CUstream stream, void *workspace, const tc_operands *operands)
+{
+    (void)workspace;
+    const tc_depthwise_map *map = (const tc_depthwise_map *)plan->state;
+    void *in = map->turned ? operands->y : operands->x, *out = map->turned ? operands->x : operands->y;
+    void *filter = operands->w;
+    void *arguments[] = {&in, &filter, &out, (void *)map};
+    return tc_direct_launch(plan, 0, blocks_of(map), map->pairs * map->strips, stream, arguments);
+}
+
+const tc_direct_family tc_depthwise_family = {
+    .name = "cuda:depthwise", .compute = 70, .settings = settings, .prepare = prepare, .run = run};
