@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from keras_tunedconv.bench.device import operands_on
-from keras_tunedconv.bench.problem import Problem, load_set, set_names
+from keras_tunedconv.bench.problem import Problem, load_set, model_set_names
 from keras_tunedconv.core import engines, registry, trials
 from keras_tunedconv.core.config import config
 from keras_tunedconv.core.descriptor import DIRECTIONS, ConvDescriptor
@@ -31,17 +31,16 @@ def in_turn(names: Iterable[str] = ()) -> list[Problem]:
     Raises:
         ValueError: there is no such set; the message lists those there are.
     """
-    chosen = list(names) or [name for name in set_names() if name != "baselines"]
+    chosen = list(names) or model_set_names()
     rounds = zip_longest(*map(load_set, chosen))
     return [problem for each in rounds for problem in each if problem is not None]
 
 
 def problems_of_models() -> dict[str, set[features.Problem]]:
     """The convolutions of each set named after a model, as the cost model's evaluation takes them."""
-    names = (name for name in set_names() if name != "baselines")
     return {
         name: {evaluation.problem_of(problem.descriptor().key) for problem in load_set(name)}
-        for name in names
+        for name in model_set_names()
     }
 
 

@@ -24,6 +24,8 @@ _CHOICES = {
     "padding": ("same", "valid"),
     "layout": ("channels_last", "channels_first"),
 }
+# Built-in sets that are not one model's.
+_MIXED_SETS = ("baselines", "baselines_gpu", "uneven_gpu")
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,11 @@ def set_names() -> list[str]:
     return sorted(
         entry.name.removesuffix(".txt") for entry in folder.iterdir() if entry.name.endswith(".txt")
     )
+
+
+def model_set_names() -> list[str]:
+    """Names of the built-in sets that hold one model's convolutions and are named after it."""
+    return [name for name in set_names() if name not in _MIXED_SETS]
 
 
 def load_set(name: str) -> list[Problem]:

@@ -96,6 +96,24 @@ def race(contenders: Mapping[str, Sampler], seconds: float = 3.0) -> dict[str, T
     return timings
 
 
+def take_turns(contenders: Mapping[str, Sampler], *, rounds: int, repeats: int) -> dict[str, Timing]:
+    """Time contenders that are warm in turn, A B C A B C ..., each sample of a given number of runs.
+
+    Args:
+        contenders: Name to sampler.
+        rounds: Samples of each.
+        repeats: Runs of a sample.
+
+    Returns:
+        Name to `Timing`.
+    """
+    timings = {name: Timing() for name in contenders}
+    for _ in range(rounds):
+        for name, sample in contenders.items():
+            timings[name].samples.append(sample(repeats))
+    return timings
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """Geometric mean of positive numbers; NaN when there are none."""
     return math.exp(statistics.fmean(math.log(v) for v in values)) if values else math.nan

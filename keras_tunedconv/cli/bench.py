@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from keras_tunedconv.bench import machine, problem
-from keras_tunedconv.cli import bench_practice
+from keras_tunedconv.cli import bench_peers, bench_practice, bench_together
 from keras_tunedconv.cli.bench_output import MODEL_NAMES, json_option, write_json
 from keras_tunedconv.cli.parameters import Budget
 from keras_tunedconv.core.descriptor import DIRECTIONS, SUPPORTED_DTYPES
@@ -44,7 +44,13 @@ def bench() -> None:
     os.environ[search_path.SWITCH_VARIABLE] = "0"
 
 
-for _command in (bench_practice.sizes, bench_practice.warm_up, bench_practice.inspect):
+for _command in (
+    bench_peers.peers,
+    bench_together.together,
+    bench_practice.sizes,
+    bench_practice.warm_up,
+    bench_practice.inspect,
+):
     bench.add_command(_command)
 
 
@@ -91,7 +97,7 @@ def record(
         measured, left = candidates.record(
             database, chosen, device=device, seconds=seconds, progress=lambda line: click.echo(line, err=True)
         )
-    except (ValueError, TunedConvError, ImportError) as error:
+    except (ValueError, TunedConvError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{measured} convolutions measured, {left} left; {database}")
 

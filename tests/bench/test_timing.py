@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from keras_tunedconv.bench.timing import MINIMUM_ROUNDS, SLOW_ROUNDS, Timing, geometric_mean, race, sampler
+from keras_tunedconv.bench.timing import (
+    MINIMUM_ROUNDS,
+    SLOW_ROUNDS,
+    Timing,
+    geometric_mean,
+    race,
+    sampler,
+    take_turns,
+)
 
 
 def scripted(name, seconds, log):
@@ -36,6 +44,14 @@ def test_a_hopelessly_slow_contender_takes_part_in_the_first_rounds_only():
     timings = race({"fast": scripted("f", 0.01, []), "slow": scripted("s", 2.0, [])}, seconds=0.0)
     assert len(timings["slow"].samples) == SLOW_ROUNDS
     assert len(timings["fast"].samples) == MINIMUM_ROUNDS
+
+
+def test_turns_are_taken_as_often_and_as_long_as_asked():
+    log = []
+    contenders = {"a": scripted("a", 0.5, log), "b": scripted("b", 0.6, log)}
+    timings = take_turns(contenders, rounds=3, repeats=7)
+    assert log == [("a", 7), ("b", 7)] * 3
+    assert {name: t.samples for name, t in timings.items()} == {"a": [0.5] * 3, "b": [0.6] * 3}
 
 
 def test_median_and_spread():
