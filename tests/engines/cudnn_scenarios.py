@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from device_run import Device, HostMemory
 from engines.conv_cases import CASES, Case
+from engines.direct_cases import FEW_CHANNELS, GROUPED, HALVES, descriptors, expect_an_infinity_to_stay
 from reference import expect, random_operands
 
 from keras_tunedconv.core import engines, errors, registry
@@ -458,6 +459,57 @@ def check_the_depthwise_kernels_are_refused_elsewhere(mock: Any) -> None:
     ):
         assert "cuda:depthwise" not in engines.candidates(other, "cuda")
         raises(errors.NotFoundError, call=lambda other=other: run(other, "cuda:depthwise"))
+
+
+def direct(descriptor: ConvDescriptor, family: str) -> list[str]:
+    """The direct algorithms of a family that compute a convolution."""
+    names = engines.candidates(descriptor, "cuda")
+    return [name for name in names if name == family or name.startswith(family + ":")]
+
+
+def _run_direct(descriptor: ConvDescriptor, family: str) -> None:
+    """Every setting of a family; in bfloat16, which goes the same ways, the first."""
+    names = direct(descriptor, family)
+    assert names, descriptor.key
+    for name in names if descriptor.x_dtype == "float16" else names[:1]:
+        run(descriptor, name)
+
+
+def _grouped_check(case: Case) -> Callable[[Any], None]:
+    def check_grouped_kernels(mock: Any) -> None:
+        for dtype, layout in zip(HALVES, ("ohwi", "hwio"), strict=True):
+            for descriptor in descriptors(case, dtype, layout):
+                is_filter = descriptor.direction == "backward_filter"
+                _run_direct(descriptor, "cuda:grouped-filter" if is_filter else "cuda:grouped")
+
+    return check_grouped_kernels
+
+
+def _few_channels_check(case: Case) -> Callable[[Any], None]:
+    def check_few_channels_kernels(mock: Any) -> None:
+        for dtype, layout in zip(HALVES, ("oihw", "hwio"), strict=True):
+            _run_direct(case.descriptor("forward", dtype, filter_layout=layout), "cuda:few-channels")
+
+    return check_few_channels_kernels
+
+
+for _case in GROUPED:
+    globals()[f"check_grouped_kernels_of_{_case}"] = _grouped_check(GROUPED[_case])
+for _case in FEW_CHANNELS:
+    globals()[f"check_few_channels_kernels_of_{_case}"] = _few_channels_check(FEW_CHANNELS[_case])
+
+
+def check_an_infinity_stays_in_its_group(mock: Any) -> None:
+    sized = ("1_a_group_stride_1", "4_a_group_stride_1", "4_a_group_stride_2", "16_a_group_stride_1")
+    cases = [GROUPED[name] for name in (*sized, "32_a_group_stride_2", "depthwise_7_stride_2")]
+    cases += [FEW_CHANNELS[name] for name in ("stem", "patches", "four")]
+    for case in cases:
+        for descriptor in descriptors(case, "float16"):
+            for name in [n for n in engines.candidates(descriptor, "cuda") if n.startswith("cuda:")][:1]:
+                expect_an_infinity_to_stay(
+                    descriptor,
+                    lambda x, w, y, name=name, d=descriptor: Device(HostMemory()).run(d, x, w, y, name)[0],
+                )
 
 
 # ---- running -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from engines import cudnn_mock
 from engines.conv_cases import CASES, Case
+from engines.direct_cases import FEW_CHANNELS, GROUPED, descriptors
 
 from keras_tunedconv.core.descriptor import DIRECTIONS
 from keras_tunedconv.core.library import lib
@@ -34,7 +35,7 @@ def _keys() -> list[str]:
         for case in (*CASES.values(), *WIDE)
         for direction in DIRECTIONS
         for dtype, layout in (("float16", "channels_last"), ("float32", "channels_first"))
-    ]
+    ] + [d.key for case in (*GROUPED.values(), *FEW_CHANNELS.values()) for d in descriptors(case, "float16")]
 
 
 @pytest.mark.timeout(900)

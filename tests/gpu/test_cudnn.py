@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from device_run import Device, TorchMemory
 from engines.conv_cases import CASES, Case
+from engines.direct_cases import FEW_CHANNELS, GROUPED, HALVES, descriptors, expect_an_infinity_to_stay
 from reference import OUTPUTS, Expected, expect, random_operands
 
 from keras_tunedconv.core import engines, errors, registry
@@ -159,6 +160,30 @@ def test_depthwise_kernels(device: Device, option: str, size: int) -> None:
             x, w, y = random_operands(descriptor)
             output, _ = device.run(descriptor, x, w, y, "cuda:depthwise")
             _expect(descriptor, "float32", x, w, y).check(output)
+
+
+@pytest.mark.parametrize("option", HALVES)
+@pytest.mark.parametrize("case", [*GROUPED.values(), *FEW_CHANNELS.values()], ids=[*GROUPED, *FEW_CHANNELS])
+def test_direct_kernels(device: Device, option: str, case: Case) -> None:
+    ran = 0
+    for filter_layout in ("hwio", "ohwi", "oihw"):
+        for descriptor in descriptors(case, option, filter_layout):
+            names = [name for name in engines.candidates(descriptor, "cuda") if name.startswith("cuda:")]
+            x, w, y = random_operands(descriptor)
+            expected = _expect(descriptor, option, x, w, y)
+            for name in names:
+                expected.check(device.run(descriptor, x, w, y, name)[0])
+                ran += 1
+    assert ran >= 3
+
+
+@pytest.mark.parametrize("case", ["4_a_group_stride_1", "4_a_group_stride_2", "depthwise_7_stride_1"])
+def test_an_infinity_stays_in_its_group(device: Device, case: str) -> None:
+    for descriptor in descriptors(GROUPED[case], "float16"):
+        name = next(name for name in engines.candidates(descriptor, "cuda") if name.startswith("cuda:"))
+        expect_an_infinity_to_stay(
+            descriptor, lambda x, w, y, d=descriptor, name=name: device.run(d, x, w, y, name)[0]
+        )
 
 
 def test_a_name_gives_the_same_bits_again(device: Device) -> None:

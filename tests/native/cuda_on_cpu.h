@@ -166,6 +166,11 @@ static inline void __syncwarp(unsigned = 0xFFFFFFFFu)
     cuda_on_cpu::wait_for_warp();
 }
 
+static inline unsigned min(unsigned a, unsigned b)
+{
+    return a < b ? a : b;
+}
+
 template <typename T> static inline T __ldg(const T *address)
 {
     return *address;
@@ -264,6 +269,16 @@ static inline void load_matrices_4(uint32_t r[4], const void *row) { cuda_on_cpu
 static inline void load_matrices_2(uint32_t r[2], const void *row) { cuda_on_cpu::load_matrices(r, 2, row, false); }
 static inline void load_matrices_4_turned(uint32_t r[4], const void *row) { cuda_on_cpu::load_matrices(r, 4, row, true); }
 static inline void load_matrices_2_turned(uint32_t r[2], const void *row) { cuda_on_cpu::load_matrices(r, 2, row, true); }
+
+static inline uint32_t exchange_with_neighbour(uint32_t value)
+{
+    cuda_on_cpu::warp &w = cuda_on_cpu::mine();
+    w.words[cuda_on_cpu::lane()][0] = value;
+    cuda_on_cpu::wait_for_warp();
+    value = w.words[cuda_on_cpu::lane() ^ 1][0];
+    cuda_on_cpu::wait_for_warp();
+    return value;
+}
 
 static inline void copy_later(void *shared, const void *global, bool inside)
 {

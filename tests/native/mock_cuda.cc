@@ -17,6 +17,9 @@
 
 #include "conversions.cu"
 #include "direct/depthwise.cu"
+#include "direct/few_channels.cu"
+#include "direct/grouped.cu"
+#include "direct/grouped_filter.cu"
 
 /* ---- settings -------------------------------------------------------------------------------------------- */
 
@@ -87,14 +90,38 @@ void call5(void (*f)(P, typename std::remove_const<typename std::remove_pointer<
     f(*(P *)a[0], *(T **)a[1], *(M *)a[2], *(uint32_t *)a[3], *(uint32_t *)a[4]);
 }
 
-template <typename T>
-void call_depthwise(void (*f)(const T *, const T *, T *, tc_depthwise_map), void **a)
+template <typename T, typename M> void call_direct(void (*f)(const T *, const T *, T *, M), void **a)
 {
-    f(*(const T **)a[0], *(const T **)a[1], *(T **)a[2], *(tc_depthwise_map *)a[3]);
+    f(*(const T **)a[0], *(const T **)a[1], *(T **)a[2], *(M *)a[3]);
 }
 
-#define DEPTHWISE(NAME)                                                                        \
-    {"tc_depthwise_" #NAME, [](void **a) { call_depthwise(tc_depthwise_##NAME, a); }, true}
+template <typename T>
+void call_filter(void (*f)(const T *, const T *, float *, tc_grouped_filter_map), void **a)
+{
+    f(*(const T **)a[0], *(const T **)a[1], *(float **)a[2], *(tc_grouped_filter_map *)a[3]);
+}
+
+template <typename T> void call_add(void (*f)(const float *, T *, tc_grouped_filter_map), void **a)
+{
+    f(*(const float **)a[0], *(T **)a[1], *(tc_grouped_filter_map *)a[2]);
+}
+
+#define DIRECT(NAME) {"tc_" #NAME, [](void **a) { call_direct(tc_##NAME, a); }, true}
+#define DEPTHWISE(NAME) DIRECT(depthwise_##NAME##_3), DIRECT(depthwise_##NAME##_5), DIRECT(depthwise_##NAME##_7)
+#define GROUPED(NAME)                                                                                                \
+    DIRECT(grouped_##NAME##_3_1_1_8), DIRECT(grouped_##NAME##_3_1_1_16), DIRECT(grouped_##NAME##_3_1_1_32),          \
+        DIRECT(grouped_##NAME##_5_1_1_8), DIRECT(grouped_##NAME##_7_1_1_8), DIRECT(grouped_##NAME##_3_2_1_8),        \
+        DIRECT(grouped_##NAME##_3_2_1_16), DIRECT(grouped_##NAME##_3_2_1_32), DIRECT(grouped_##NAME##_5_2_1_8),      \
+        DIRECT(grouped_##NAME##_7_2_1_8), DIRECT(grouped_##NAME##_2_1_2_8), DIRECT(grouped_##NAME##_2_1_2_16),       \
+        DIRECT(grouped_##NAME##_2_1_2_32), DIRECT(grouped_##NAME##_3_1_2_8), DIRECT(grouped_##NAME##_4_1_2_8)
+#define FEW_CHANNELS_OF(ROWS, UNITS)                                                                                 \
+    DIRECT(few_channels_f16_##ROWS##_##UNITS), DIRECT(few_channels_bf16_##ROWS##_##UNITS),
+#define FILTER(NAME) {"tc_grouped_filter_" #NAME, [](void **a) { call_filter(tc_grouped_filter_##NAME, a); }, true}
+#define FILTERS(NAME)                                                                                                \
+    {"tc_grouped_filter_add_" #NAME, [](void **a) { call_add(tc_grouped_filter_add_##NAME, a); }, true},             \
+        FILTER(NAME##_3_1), FILTER(NAME##_3_2), FILTER(NAME##_5_1), FILTER(NAME##_5_2), FILTER(NAME##_7_1),          \
+        FILTER(NAME##_7_2), FILTER(NAME##_3_1_16), FILTER(NAME##_3_2_16), FILTER(NAME##_3_1_32),                     \
+        FILTER(NAME##_3_2_32)
 #define OF_SIZE(BYTES)                                                                                               \
     {"tc_pack_activation_" #BYTES, [](void **a) { call5(tc_pack_activation_##BYTES, a); }, false},                    \
         {"tc_unpack_activation_" #BYTES, [](void **a) { call5(tc_unpack_activation_##BYTES, a); }, false},            \
@@ -110,15 +137,8 @@ const kernel KERNELS_BY_NAME[] = {
     OF_SIZE(8),
     {"tc_transpose_pairs_2", [](void **a) { call5(tc_transpose_pairs_2, a); }, true},
     {"tc_delay", [](void **) {}, false},
-    DEPTHWISE(f16_3),
-    DEPTHWISE(f16_5),
-    DEPTHWISE(f16_7),
-    DEPTHWISE(bf16_3),
-    DEPTHWISE(bf16_5),
-    DEPTHWISE(bf16_7),
-    DEPTHWISE(f32_3),
-    DEPTHWISE(f32_5),
-    DEPTHWISE(f32_7),
+    DEPTHWISE(f16), DEPTHWISE(bf16), DEPTHWISE(f32), GROUPED(f16), GROUPED(bf16), FILTERS(f16), FILTERS(bf16),
+    TC_FEW_CHANNELS_SIZES(FEW_CHANNELS_OF)
 };
 
 } // namespace

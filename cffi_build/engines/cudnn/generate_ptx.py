@@ -34,9 +34,76 @@ class Source(NamedTuple):
     variants: tuple[tuple[str, tuple[str, ...]], ...] = (("", ()),)
 
 
+_DTYPES = {"f16": "half_element", "bf16": "bfloat16_element"}
+Variants = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def _variant(name: str, prefix: str, **macros: object) -> tuple[str, tuple[str, ...]]:
+    return name, tuple(f"TC_{prefix}{macro}={value}" for macro, value in macros.items())
+
+
+def _grouped() -> Variants:
+    """Window, step, classes and width of the kernels of grouped.cu."""
+    shapes = [(3, 1, 1, 8), (3, 1, 1, 16), (3, 1, 1, 32), (5, 1, 1, 8), (7, 1, 1, 8)]
+    shapes += [(3, 2, 1, 8), (3, 2, 1, 16), (3, 2, 1, 32), (5, 2, 1, 8), (7, 2, 1, 8)]
+    shapes += [(2, 1, 2, 8), (2, 1, 2, 16), (2, 1, 2, 32), (3, 1, 2, 8), (4, 1, 2, 8)]
+    return tuple(
+        _variant(
+            "_".join(map(str, (dtype, *shape))),
+            "",
+            NAME=dtype,
+            ELEMENT=element,
+            **dict(zip(("WINDOW", "STEP", "CLASSES", "WIDE"), shape, strict=True)),
+        )
+        for shape in shapes
+        for dtype, element in _DTYPES.items()
+    )
+
+
+def _grouped_filter() -> Variants:
+    """Size, stride and kind of groups of the kernels of grouped_filter.cu, with what adds the slices."""
+    kinds = [(size, stride, 0) for size in (3, 5, 7) for stride in (1, 2)]
+    kinds += [(3, stride, group) for stride in (1, 2) for group in (16, 32)]
+    names = {kind: f"{kind[0]}_{kind[1]}" + (f"_{kind[2]}" if kind[2] else "") for kind in kinds}
+    return tuple(
+        _variant(
+            f"{dtype}_{name}",
+            "GROUPED_FILTER_",
+            NAME=f"{dtype}_{name}",
+            DTYPE=dtype,
+            ELEMENT=element,
+            SIZE=size,
+            STRIDE=stride,
+            OUTPUTS=group // 16,
+        )
+        for (size, stride, group), name in names.items()
+        for dtype, element in _DTYPES.items()
+    )
+
+
+def _few_channels() -> Variants:
+    """Sizes as in TC_FEW_CHANNELS_SIZES of few_channels_map.h."""
+    sizes = re.findall(r"OF\((\d+), (\d+)\)", (HERE / "direct/few_channels_map.h").read_text())
+    return tuple(
+        _variant(
+            f"{dtype}_{rows}_{units}",
+            "VARIANT_",
+            NAME=dtype,
+            ELEMENT=element,
+            ROWS=rows,
+            UNITS=units,
+        )
+        for rows, units in sizes
+        for dtype, element in _DTYPES.items()
+    )
+
+
 SOURCES = {
     "conversions": Source(),
     "direct/depthwise": Source(),
+    "direct/grouped": Source("7.0", 80, _grouped()),
+    "direct/grouped_filter": Source("7.0", 80, _grouped_filter()),
+    "direct/few_channels": Source("7.0", 80, _few_channels()),
 }
 
 

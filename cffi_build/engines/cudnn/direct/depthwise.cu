@@ -103,3 +103,5 @@ __device__ void depthwise(const typename E::type *__restrict__ x, const typename
 KERNELS_OF(f16, half_element)
 KERNELS_OF(bf16, bfloat16_element)
 KERNELS_OF(f32, float_element)
+#undef KERNELS_OF
+#undef KERNEL

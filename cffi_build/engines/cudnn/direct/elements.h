@@ -23,6 +23,23 @@ __device__ __forceinline__ uint16_t float_to_half(float value)
     return bits;
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define TC_NARROWS_TWO 1
+__device__ __forceinline__ uint32_t two_halves(pair v)
+{
+    uint32_t bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(v.b), "f"(v.a));
+    return bits;
+}
+
+__device__ __forceinline__ uint32_t two_bfloat16(pair v)
+{
+    uint32_t bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(v.b), "f"(v.a));
+    return bits;
+}
+#endif
+
 __device__ __forceinline__ uint32_t bits_of(float value) { return __float_as_uint(value); }
 __device__ __forceinline__ float float_of(uint32_t bits) { return __uint_as_float(bits); }
 #endif /* else whoever includes this has them */
@@ -38,7 +55,11 @@ struct half_element {
     }
     static __device__ __forceinline__ uint32_t narrow(pair v)
     {
+#ifdef TC_NARROWS_TWO
+        return two_halves(v);
+#else
         return (uint32_t)float_to_half(v.a) | (uint32_t)float_to_half(v.b) << 16;
+#endif
     }
 };
 
@@ -56,7 +77,14 @@ struct bfloat16_element {
         uint32_t bits = bits_of(value);
         return value != value ? 0x7FFFu : (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
     }
-    static __device__ __forceinline__ uint32_t narrow(pair v) { return round(v.a) | round(v.b) << 16; }
+    static __device__ __forceinline__ uint32_t narrow(pair v)
+    {
+#ifdef TC_NARROWS_TWO
+        return two_bfloat16(v);
+#else
+        return round(v.a) | round(v.b) << 16;
+#endif
+    }
 };
 
 struct float_element {

@@ -86,6 +86,12 @@ __device__ __forceinline__ void load_matrices_2_turned(uint32_t r[2], const void
                  : "r"(shared_address(row)) : "memory");
 }
 
+/* The value of the lane beside this one: lanes 0 and 1, 2 and 3, ... exchange theirs. */
+__device__ __forceinline__ uint32_t exchange_with_neighbour(uint32_t value)
+{
+    return __shfl_xor_sync(0xFFFFFFFFu, value, 1);
+}
+
 /*
  * Copies 16 bytes from global to shared memory, both at multiples of 16; zeros when not `inside`: the global
  * address is then not read.
