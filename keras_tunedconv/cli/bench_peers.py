@@ -87,6 +87,8 @@ def peers(
     except TunedConvError as error:
         raise click.ClickException(str(error)) from error
     report = _head(device, layout, timer)
+    if device == "cuda":
+        report["host_seconds"] = host_seconds(memory)  # before a profiler slows the host down
     rows: list[Row] = []
 
     def progress(row: Row) -> None:
@@ -94,9 +96,11 @@ def peers(
         click.echo(_progress_line(row), err=True)
         write_json(json_file, {**report, "rows": [row.to_dict() for row in rows]})
 
-    run(chosen, directions or DIRECTIONS, timer, seconds_limit=seconds_limit, progress=progress)
-    if device == "cuda":
-        report["host_seconds"] = host_seconds(memory)
+    try:
+        run(chosen, directions or DIRECTIONS, timer, seconds_limit=seconds_limit, progress=progress)
+    except RuntimeError as error:  # a device that is lost, or has not the memory
+        _finish(report, rows, json_file)
+        raise click.ClickException(f"broke off after {len(rows)} rows: {error}") from error
     _finish(report, rows, json_file)
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from keras_tunedconv.bench.peers.timer import PeerTimer
 from keras_tunedconv.cli.bench import bench
 
 PEERS = {name for name, module in (("torch", "torch"), ("xla", "jax")) if importlib.util.find_spec(module)}
@@ -86,3 +87,22 @@ def test_a_gpu_that_is_not_there_is_one_clear_line(monkeypatch):
     assert result.exit_code == 1
     assert "[torch]" in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_run_that_breaks_off_keeps_what_it_has(tmp_path, monkeypatch):
+    def begin(self, problem, begun=PeerTimer.begin):
+        if problem.batch == 3:
+            raise RuntimeError("CUDA error: out of memory")
+        begun(self, problem)
+
+    monkeypatch.setattr(PeerTimer, "begin", begin)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    file = tmp_path / "out.json"
+    problems = ("2,8,9,8,3,1,1", "3,8,9,8,3,1,1")
+    result = invoke("--device", "cpu", *problems, "--direction", "forward", "--json", str(file))
+    assert result.exit_code == 1
+    assert "broke off after 1 rows: CUDA error: out of memory" in result.output
+    assert "torch left out: torch is not installed" in result.output
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["problem"] for row in rows] == [problems[0]]
+    assert rows[0]["seconds"]["tuned"] > 0

@@ -15,6 +15,8 @@ TORCH, TORCH_BENCHMARK, XLA = "torch", "torch_benchmark", "xla"
 PEERS = (TORCH, TORCH_BENCHMARK, XLA)
 CONTENDERS = (TUNED, DEFAULT, *PEERS)
 BEST_PEER = "best_peer"
+# All contenders but XLA, as `Row.left_out` names them where their turns broke off.
+TURNS = "turns"
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Row:
         candidates_total: How many there are.
         difference: Largest difference between what tuned and a peer that computes the same function
             computed, over the peer's largest magnitude; `None` without such a peer.
-        left_out: Contender to why it was not timed.
+        left_out: Contender, or `TURNS`, to why it was not timed.
     """
 
     problem: str

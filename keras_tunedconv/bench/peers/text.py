@@ -12,6 +12,7 @@ from keras_tunedconv.bench.peers.result import (
     TORCH,
     TORCH_BENCHMARK,
     TUNED,
+    TURNS,
     XLA,
     Row,
     geometric_means,
@@ -34,6 +35,7 @@ def names(device: str) -> dict[str, str]:
         TORCH_BENCHMARK: "torch, benchmark",
         XLA: "XLA",
         BEST_PEER: "best of these",
+        TURNS: "timing in turn",
     }
 
 

@@ -14,7 +14,7 @@ from keras_tunedconv.bench.peers.contender import Contender, LeftOutError
 from keras_tunedconv.bench.peers.memory import Memory
 from keras_tunedconv.bench.peers.operands import draw
 from keras_tunedconv.bench.peers.own import OwnCall
-from keras_tunedconv.bench.peers.result import DEFAULT, PEERS, TORCH, TORCH_BENCHMARK, TUNED, XLA, Row
+from keras_tunedconv.bench.peers.result import DEFAULT, PEERS, TORCH, TORCH_BENCHMARK, TUNED, TURNS, XLA, Row
 from keras_tunedconv.bench.peers.torch_peer import TorchPeer, computes_the_same
 from keras_tunedconv.bench.peers.xla_peer import XlaPeer
 from keras_tunedconv.bench.problem import Problem
@@ -88,7 +88,8 @@ class PeerTimer:
                 row.difference = relative_difference(own, contender.read(contender.run()))
         self._compile(row, own)
         samplers = {name: contender.sample for name, contender in contenders.items()}
-        for name, timing in take_turns(samplers, rounds=ROUNDS, repeats=REPEATS).items():
+        timings = _attempt(row, TURNS, lambda: take_turns(samplers, rounds=ROUNDS, repeats=REPEATS))
+        for name, timing in (timings or {}).items():
             _enter(row, name, timing)
 
     def end(self) -> None:

@@ -57,7 +57,7 @@ class TorchPeer:
             return array
 
         contender = Contender(run, memory.sampler(call), read).within(memory.active)
-        return contender.within(lambda: self._settings(benchmark, operands.descriptor(direction).allow_tf32))
+        return contender.within(lambda: self._settings(benchmark, operands.problem.dtype))
 
     def _call(self, operands: Operands, direction: Direction) -> Callable[[], Any]:
         torch, descriptor = self._torch, operands.descriptor(direction)
@@ -84,9 +84,11 @@ class TorchPeer:
         )
 
     @contextmanager
-    def _settings(self, benchmark: bool, allow_tf32: bool) -> Iterator[None]:
+    def _settings(self, benchmark: bool, dtype: str) -> Iterator[None]:
         cudnn = self._torch.backends.cudnn
-        wanted: dict[str, bool | int] = {"benchmark": benchmark, "allow_tf32": allow_tf32}
+        wanted: dict[str, bool | int] = {"benchmark": benchmark}
+        if dtype == "float32":  # for half precision too torch then leaves out the engines with tensor cores
+            wanted["allow_tf32"] = False
         if cudnn.benchmark_limit is not None:  # a build with CUDA; 0 is no limit
             wanted["benchmark_limit"] = 0
         before = {name: getattr(cudnn, name) for name in wanted}

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from keras_tunedconv.bench.peers import timer
+from keras_tunedconv.bench.peers import text, timer
 from keras_tunedconv.bench.peers.memory import HostMemory
 from keras_tunedconv.bench.peers.result import Row
 from keras_tunedconv.bench.problem import parse
@@ -68,6 +68,20 @@ def test_a_contender_that_fails_is_left_out_and_the_others_go_on(alone, monkeypa
     assert row.left_out == {"default": "no such plan"}
 
 
+def test_a_device_that_fails_while_contenders_take_turns_is_told_in_the_row(alone, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("unspecified launch failure")
+
+    monkeypatch.setattr(timer, "take_turns", fail)
+    row = Row("2,8,9,8,3,1,1", "forward")
+    alone.begin(parse(row.problem))
+    alone.time(row)
+    assert row.seconds == {}
+    assert row.left_out == {"turns": "unspecified launch failure"}
+    assert row.is_measured
+    assert any("timing in turn left out: unspecified" in line for line in text.summary([row], "cuda"))
+
+
 def run_script(script):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -84,20 +98,25 @@ from keras_tunedconv.bench.problem import parse
 
 conv2d, seen = torch.nn.functional.conv2d, []
 def watched(*args):
-    seen.append([torch.backends.cudnn.benchmark, threading.current_thread().name.startswith("benchmark")])
+    in_thread = threading.current_thread().name.startswith("benchmark")
+    seen.append([torch.backends.cudnn.benchmark, in_thread, torch.backends.cudnn.allow_tf32])
     return conv2d(*args)
 torch.nn.functional.conv2d = watched
-operands, peer = draw(parse("2,8,9,8,3,1,1"), "ohwi", HostMemory()), TorchPeer()
-for contender in (peer.heuristics(operands, "forward"), peer.benchmark(operands, "forward")):
-    contender.run()
-    contender.sample(2)
-print(json.dumps({"seen": seen, "after": torch.backends.cudnn.benchmark}))
+peer = TorchPeer()
+for dtype in ("float32", "bfloat16"):
+    operands = draw(parse(f"2,8,9,8,3,1,1,dtype={dtype}"), "ohwi", HostMemory())
+    for contender in (peer.heuristics(operands, "forward"), peer.benchmark(operands, "forward")):
+        contender.run()
+        contender.sample(2)
+print(json.dumps({"seen": seen, "after": [torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32]}))
 """
 
 
-def test_torch_benchmarks_in_a_thread_of_its_own_whose_plans_are_its_own():
+def test_torch_benchmarks_in_a_thread_of_its_own_and_keeps_its_tensor_cores():
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
     found = run_script(_BENCHMARK)
-    assert found["seen"] == [[False, False]] * 3 + [[True, True]] * 3
-    assert found["after"] is False
+    # Of each dtype once and twice more; without TF32 torch would leave tensor cores out for bfloat16 too.
+    float32 = [[False, False, False]] * 3 + [[True, True, False]] * 3
+    assert found["seen"] == float32 + [[False, False, True]] * 3 + [[True, True, True]] * 3
+    assert found["after"] == [False, True]
