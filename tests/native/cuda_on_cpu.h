@@ -267,8 +267,14 @@ template <typename E> static void multiply_16x8x8(float d[4], const uint32_t a[2
 
 static inline void load_matrices_4(uint32_t r[4], const void *row) { cuda_on_cpu::load_matrices(r, 4, row, false); }
 static inline void load_matrices_2(uint32_t r[2], const void *row) { cuda_on_cpu::load_matrices(r, 2, row, false); }
-static inline void load_matrices_4_turned(uint32_t r[4], const void *row) { cuda_on_cpu::load_matrices(r, 4, row, true); }
-static inline void load_matrices_2_turned(uint32_t r[2], const void *row) { cuda_on_cpu::load_matrices(r, 2, row, true); }
+static inline void load_matrices_4_turned(uint32_t r[4], const void *row)
+{
+    cuda_on_cpu::load_matrices(r, 4, row, true);
+}
+static inline void load_matrices_2_turned(uint32_t r[2], const void *row)
+{
+    cuda_on_cpu::load_matrices(r, 2, row, true);
+}
 
 static inline uint32_t exchange_with_neighbour(uint32_t value)
 {

@@ -88,6 +88,7 @@ enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
     F(CUresult, cuModuleLoadData, (CUmodule *, const void *))                                                     \
     F(CUresult, cuModuleUnload, (CUmodule))                                                                       \
     F(CUresult, cuModuleGetFunction, (CUfunction *, CUmodule, const char *))                                      \
+    F(CUresult, cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, CUfunction, int, size_t))                    \
     F(CUresult, cuLaunchKernel, (CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,              \
                                  unsigned int, unsigned int, unsigned int, CUstream, void **, void **))
 /* clang-format on */

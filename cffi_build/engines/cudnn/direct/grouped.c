@@ -116,8 +116,8 @@ static grouped_plan plan_of(const tc_conv *conv, const kernel_entry *kernel, int
     plan.teams = team == 1 ? 4 : 1;
     plan.threads = 32 * (uint32_t)team * plan.teams;
     int64_t tiles = divide_up((int64_t)map->batch * map->across, 2) * map->down;
-    tiles *= divide_up(map->channels, channels_of_team(kernel->wide)) * (row_classes_apart ? 2 : 1);
-    map->tiles = tiles < MOST ? (uint32_t)tiles : 0;
+    map->parts = (uint32_t)divide_up(map->channels, channels_of_team(kernel->wide)) * (row_classes_apart ? 2 : 1);
+    map->tiles = tiles * map->parts < MOST ? (uint32_t)tiles : 0;
     return plan;
 }
 
@@ -151,7 +151,7 @@ static int settings(const tc_conv *conv, int multiprocessors, int64_t values[TC_
             break;
         last = rows;
         uint32_t tiles = plan_of(conv, kernel, rows).map.tiles;
-        if (tiles && tiles >= 24 * (uint32_t)multiprocessors)
+        if (tiles && tiles * plan_of(conv, kernel, rows).map.parts >= 24 * (uint32_t)multiprocessors)
             values[count++] = rows;
         else if (tiles)
             later[late++] = rows;
@@ -161,13 +161,31 @@ static int settings(const tc_conv *conv, int multiprocessors, int64_t values[TC_
     return count;
 }
 
+/* As many teams as the device holds at once, each with as many tiles as any other or one fewer. */
+static void share_tiles(grouped_plan *plan, int64_t resident)
+{
+    tc_grouped_map *map = &plan->map;
+    int64_t teams = resident * plan->teams / map->parts;
+    int64_t each = divide_up(map->tiles, teams > 0 ? teams : 1);
+    map->teams = (uint32_t)divide_up(map->tiles, each);
+}
+
 static tc_status prepare(tc_device *device, const tc_conv *conv, int64_t value, tc_direct_plan *plan)
 {
     _Static_assert(sizeof(grouped_plan) <= TC_DIRECT_STATE, "it fits into the plan");
     const kernel_entry *kernel = kernel_for(conv);
     grouped_plan made = plan_of(conv, kernel, value);
+    tc_status status = tc_device_function(device, kernel->ptx, kernel->name, &plan->functions[0]);
+    if (status != TC_OK)
+        return status;
+    int resident = 1;
+    CUresult result = device->library->cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &resident, plan->functions[0], (int)made.threads, 0);
+    if (result != CUDA_SUCCESS)
+        return tc_cuda_fail(device->library, result, "asking how many blocks a multiprocessor holds");
+    share_tiles(&made, (int64_t)resident * device->multiprocessors);
     memcpy(plan->state, &made, sizeof made);
-    return tc_device_function(device, kernel->ptx, kernel->name, &plan->functions[0]);
+    return TC_OK;
 }
 
 static tc_status run(const tc_direct_plan *plan, CUstream stream, void *workspace, const tc_operands *operands)
@@ -177,7 +195,8 @@ static tc_status run(const tc_direct_plan *plan, CUstream stream, void *workspac
     void *in = made->backward ? operands->y : operands->x, *out = made->backward ? operands->x : operands->y;
     void *filter = operands->w;
     void *arguments[] = {&in, &filter, &out, (void *)&made->map};
-    return tc_direct_launch(plan, 0, divide_up(made->map.tiles, made->teams), made->threads, stream, arguments);
+    int64_t teams = (int64_t)made->map.parts * made->map.teams;
+    return tc_direct_launch(plan, 0, divide_up(teams, made->teams), made->threads, stream, arguments);
 }
 
 const tc_direct_family tc_grouped_family = {.name = "cuda:grouped",

@@ -24,6 +24,11 @@ template <int WINDOW_, int STEP_, int CLASSES_, int WIDE_> struct grouped_shape 
     static constexpr int BLOCKS = WINDOW == 7 || WINDOW == 4 ? 1 : 2;
     static constexpr int CHANNELS = WIDE == 32 ? 32 : 16, TEAM = CHANNELS / (8 * BLOCKS), THREADS = 32 * TEAM;
     static constexpr int TEAMS = TEAM == 1 ? 4 : 1; /* of a thread block; those of several warps meet at its barrier */
+    /* Warps of a multiprocessor, at least: so many that the registers just last. */
+    static constexpr bool LARGE = WIDE == 32 || WINDOW == 5 || (WINDOW == 7 && STEP == 2) ||
+                                  (CLASSES == 2 && (WIDE == 16 || WINDOW == 3));
+    static constexpr int WARPS = LARGE ? 12 : WINDOW == 3 && WIDE == 8 ? 20 : 16;
+    static constexpr int RESIDENT = 32 * WARPS / (TEAMS * THREADS);
     static constexpr int SPAN = (WINDOW - 1) / STEP + 1, SLOTS = SPAN - 1; /* rows of y that one of x reaches */
     static constexpr int UNITS = WINDOW * WIDE / 8;        /* to sum over for a row of the window */
     static constexpr int SOURCES = WIDE == 8 ? BLOCKS : 1; /* blocks of channels that read channels of their own */
@@ -41,39 +46,44 @@ template <int WINDOW_, int STEP_, int CLASSES_, int WIDE_> struct grouped_shape 
     }
 };
 
-/* What a team computes: `rows` rows of positions of two strips, from `row` on, of some channels. */
+/* What a team computes at a time: `rows` rows of positions of two strips, from `row` on, of some channels. */
 struct grouped_tile {
     uint32_t image[2];
     int column[2], row, rows, row_class;
     uint32_t first; /* channel */
 };
 
-template <typename S> __device__ __forceinline__ grouped_tile grouped_tile_of(const tc_grouped_map &map, uint32_t index)
+/* What all tiles of a team have in common, as the part of the filter that it has in registers. */
+template <typename S> __device__ __forceinline__ void grouped_take_part(const tc_grouped_map &map, uint32_t part,
+                                                                        grouped_tile *tile)
 {
-    grouped_tile tile;
-    uint32_t across_channels = (map.channels + S::CHANNELS - 1) / S::CHANNELS, rest = index / across_channels;
-    tile.first = (index - rest * across_channels) * S::CHANNELS;
-    tile.row_class = 0;
-    if (S::CLASSES > S::ROW_CLASSES) {
-        tile.row_class = (int)(rest % S::CLASSES);
-        rest /= S::CLASSES;
+    tile->row_class = 0;
+    if (S::CLASSES > S::ROW_CLASSES) { /* those of a class side by side, for what they read of x is */
+        uint32_t across_channels = map.parts / S::CLASSES, row_class = part / across_channels;
+        tile->row_class = (int)row_class;
+        part -= row_class * across_channels;
     }
-    uint32_t couple = rest / map.down;
-    tile.row = (int)((rest - couple * map.down) * map.rows);
-    tile.rows = (int)min(map.rows, map.positions[0] - (uint32_t)tile.row);
+    tile->first = part * S::CHANNELS;
+}
+
+__device__ __forceinline__ void grouped_take_tile(const tc_grouped_map &map, uint32_t index, grouped_tile *tile)
+{
+    uint32_t couple = index / map.down;
+    tile->row = (int)((index - couple * map.down) * map.rows);
+    tile->rows = (int)min(map.rows, map.positions[0] - (uint32_t)tile->row);
     for (uint32_t s = 0; s < 2; s++) {
-        tile.image[s] = (2 * couple + s) / map.across;
-        tile.column[s] = (int)(2 * couple + s - tile.image[s] * map.across) * 8;
+        tile->image[s] = (2 * couple + s) / map.across;
+        tile->column[s] = (int)(2 * couple + s - tile->image[s] * map.across) * 8;
     }
-    return tile;
 }
 
 /* The element of the filter between two channels of a group at a place of the window; false: it has none there. */
 __device__ __forceinline__ bool grouped_tap(const tc_grouped_map &map, int row_class, int column_class, int ky, int kx,
                                             int *offset)
 {
-    int row = map.tap_first[0][row_class] + map.tap_step * ky;
-    int column = map.tap_first[1][column_class] + map.tap_step * kx;
+    /* Indices that are not constants would put the map into local memory. */
+    int row = (row_class ? map.tap_first[0][1] : map.tap_first[0][0]) + map.tap_step * ky;
+    int column = (column_class ? map.tap_first[1][1] : map.tap_first[1][0]) + map.tap_step * kx;
     *offset = row * map.stride_tap[0] + column * map.stride_tap[1];
     return (uint32_t)row < map.taps && (uint32_t)column < map.taps;
 }
@@ -114,7 +124,8 @@ __device__ __forceinline__ void grouped_load_filter(uint32_t (&filter)[S::PARTS]
 #pragma unroll
                     for (int kx = 0; kx < S::WINDOW; kx++) {
                         int offset;
-                        bool tap = grouped_tap(map, tile.row_class + part / S::CLASSES, part % S::CLASSES, ky, kx, &offset);
+                        bool tap = grouped_tap(map, tile.row_class + part / S::CLASSES, part % S::CLASSES, ky, kx,
+                                               &offset);
                         uint32_t word = 0;
                         if (tap && low)
                             word = at_low[offset];
@@ -176,8 +187,8 @@ template <typename E, typename S> struct grouped_reader {
 
 /* A row of x as fragments: a unit is two registers, one of each strip. */
 template <typename S>
-__device__ __forceinline__ void grouped_load_row(uint32_t (&a)[S::SOURCES][2 * S::UNITS], const uint4 *row, uint32_t four,
-                                                 uint32_t two)
+__device__ __forceinline__ void grouped_load_row(uint32_t (&a)[S::SOURCES][2 * S::UNITS], const uint4 *row,
+                                                 uint32_t four, uint32_t two)
 {
     const int PLANES = S::WIDE / 8;
 #pragma unroll
@@ -194,7 +205,8 @@ __device__ __forceinline__ void grouped_load_row(uint32_t (&a)[S::SOURCES][2 * S
 
 /* Adds what one row of x gives to one row of y, through one row of the window. */
 template <typename E, typename S>
-__device__ __forceinline__ void grouped_multiply(float (&sums)[S::BLOCKS][4], const uint32_t (&a)[S::SOURCES][2 * S::UNITS],
+__device__ __forceinline__ void grouped_multiply(float (&sums)[S::BLOCKS][4],
+                                                 const uint32_t (&a)[S::SOURCES][2 * S::UNITS],
                                                  const uint32_t (&filter)[S::BLOCKS][S::UNITS])
 {
 #pragma unroll
@@ -237,8 +249,8 @@ template <typename E, typename S> struct grouped_writer {
                               : 16 * member + 4 * place;
     }
 
-    __device__ __forceinline__ grouped_writer(T *y, const tc_grouped_map &map, const grouped_tile &tile, uint32_t member,
-                                              uint32_t lane)
+    __device__ __forceinline__ grouped_writer(T *y, const tc_grouped_map &map, const grouped_tile &tile,
+                                              uint32_t member, uint32_t lane)
         : pitch((int64_t)map.out[1] * map.channels), channels(map.channels), poison(0.0f), odd(lane % 2)
     {
         uint32_t channel = tile.first + channel_of(member, lane % 4);
@@ -332,7 +344,8 @@ __device__ __forceinline__ void grouped_mend(const typename E::type *x, const ty
         int to_row = S::CLASSES * row + row_class, to_column = S::CLASSES * column + column_class;
         if (image >= map.batch || to_row >= (int)map.out[0] || to_column >= (int)map.out[1] || channel >= map.channels)
             continue;
-        typename E::type *to = y + (((int64_t)image * map.out[0] + to_row) * map.out[1] + to_column) * map.channels + channel + e;
+        int64_t pixel = ((int64_t)image * map.out[0] + to_row) * map.out[1] + to_column;
+        typename E::type *to = y + pixel * map.channels + channel + e;
         float value = E::widen(*to);
         if (value - value == 0.0f)
             continue;
@@ -349,34 +362,19 @@ template <typename S> __device__ __forceinline__ void grouped_meet()
         __syncthreads();
 }
 
-template <typename E, int WINDOW, int STEP, int CLASSES, int WIDE>
-__device__ __forceinline__ void grouped(const typename E::type *x, const typename E::type *w, typename E::type *y,
-                                        const tc_grouped_map &map)
+/* Marches down a tile. `four`, `two`: the lane's row of matrices that are loaded by fours and by twos. */
+template <typename E, typename S>
+__device__ __forceinline__ void grouped_march(grouped_reader<E, S> &reader, grouped_writer<E, S> &writer, uint4 *ring,
+                                              const uint32_t (&filter)[S::PARTS][S::WINDOW][S::BLOCKS][S::UNITS],
+                                              int rows, uint32_t four, uint32_t two)
 {
-    typedef grouped_shape<WINDOW, STEP, CLASSES, WIDE> S;
-    __shared__ uint4 rings[S::TEAMS][S::STAGES * S::STAGE];
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, member = S::TEAM == 1 ? 0 : warp;
-    const uint32_t index = S::TEAM == 1 ? blockIdx.x * S::TEAMS + warp : blockIdx.x;
-    if (index >= map.tiles)
-        return;
-    const grouped_tile tile = grouped_tile_of<S>(map, index);
-    uint4 *ring = rings[S::TEAM == 1 ? warp : 0];
-
-    grouped_reader<E, S> reader(x, map, tile, S::TEAM == 1 ? lane : threadIdx.x);
-    const int steps = tile.rows + S::SPAN - 1;
+    const int steps = rows + S::SPAN - 1;
 #pragma unroll
     for (int s = 0; s < S::STAGES - 1; s++) {
         if (s < steps)
             reader.next(ring + s * S::STAGE);
         end_copies();
     }
-    uint32_t filter[S::PARTS][S::WINDOW][S::BLOCKS][S::UNITS];
-    grouped_load_filter<E, S>(filter, w, map, tile, member, lane);
-    grouped_writer<E, S> writer(y, map, tile, member, lane);
-
-    const uint32_t matrix = lane / 8, own = S::WIDE == 8 ? member * S::BLOCKS * S::PLANE : 0;
-    const uint32_t two = own + matrix % 2 * S::PIXELS + lane % 8;
-    const uint32_t four = two + matrix / 2 * (S::WIDE > 8 ? S::PLANE : S::cell(1));
     /* Row t - j of y is in slot (t - j) % SLOTS; the one that step t completes makes room for the one it begins. */
     float sums[S::PARTS][S::SLOTS][S::BLOCKS][4];
 #pragma unroll
@@ -406,10 +404,11 @@ __device__ __forceinline__ void grouped(const typename E::type *x, const typenam
             grouped_load_row<S>(a, stage, four, two);
 #pragma unroll
             for (int j = 1; j < S::SPAN - 1; j++)
-                if (!SPARING || (j <= t && t - j < tile.rows)) {
+                if (!SPARING || (j <= t && t - j < rows)) {
 #pragma unroll
                     for (int part = 0; part < S::PARTS; part++)
-                        grouped_multiply<E, S>(sums[part][(slot - j + S::SLOTS) % S::SLOTS], a, filter[part][S::STEP * j]);
+                        grouped_multiply<E, S>(sums[part][(slot - j + S::SLOTS) % S::SLOTS], a,
+                                               filter[part][S::STEP * j]);
                 }
 #pragma unroll
             for (int part = 0; part < S::PARTS; part++) {
@@ -420,7 +419,7 @@ __device__ __forceinline__ void grouped(const typename E::type *x, const typenam
                     for (int i = 0; i < 4; i++)
                         done[b][i] = sums[part][slot][b][i];
                 grouped_clear<S>(sums[part][slot]);
-                if (!SPARING || t < tile.rows)
+                if (!SPARING || t < rows)
                     grouped_multiply<E, S>(sums[part][slot], a, filter[part][0]);
                 if (t >= S::SPAN - 1) {
                     grouped_multiply<E, S>(done, a, filter[part][S::STEP * (S::SPAN - 1)]);
@@ -434,7 +433,7 @@ __device__ __forceinline__ void grouped(const typename E::type *x, const typenam
                 grouped_load_row<S>(a, stage + r * S::ROW, four, two);
 #pragma unroll
                 for (int j = 0; j < S::SPAN - 1; j++)
-                    if (!SPARING || (j <= t && t - j < tile.rows)) {
+                    if (!SPARING || (j <= t && t - j < rows)) {
 #pragma unroll
                         for (int part = 0; part < S::PARTS; part++)
                             grouped_multiply<E, S>(sums[part][(slot - j + S::SLOTS) % S::SLOTS], a,
@@ -443,23 +442,53 @@ __device__ __forceinline__ void grouped(const typename E::type *x, const typenam
             }
         }
     }
-    float poison = writer.poison;
-    if (S::BLOCKS == 2 && S::WIDE == 8)
-        poison += float_of(exchange_with_neighbour(bits_of(poison)));
-    if (poison != poison)
-        grouped_mend<E, S>(x, w, y, map, tile, member, lane);
 }
 
-#define KERNEL(NAME, E, WINDOW, STEP, CLASSES, WIDE)                                                                     \
-    extern "C" __global__ void __launch_bounds__(grouped_shape<WINDOW, STEP, CLASSES, WIDE>::TEAMS *                     \
-                                                 grouped_shape<WINDOW, STEP, CLASSES, WIDE>::THREADS)                    \
-        tc_grouped_##NAME##_##WINDOW##_##STEP##_##CLASSES##_##WIDE(const E::type *x, const E::type *w, E::type *y,       \
-                                                                   tc_grouped_map map)                                   \
-    {                                                                                                                    \
-        grouped<E, WINDOW, STEP, CLASSES, WIDE>(x, w, y, map);                                                           \
+template <typename E, int WINDOW, int STEP, int CLASSES, int WIDE>
+__device__ __forceinline__ void grouped(const typename E::type *x, const typename E::type *w, typename E::type *y,
+                                        const tc_grouped_map &map)
+{
+    typedef grouped_shape<WINDOW, STEP, CLASSES, WIDE> S;
+    __shared__ uint4 rings[S::TEAMS][S::STAGES * S::STAGE];
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, member = S::TEAM == 1 ? 0 : warp;
+    const uint32_t index = S::TEAM == 1 ? blockIdx.x * S::TEAMS + warp : blockIdx.x, first = index / map.parts;
+    if (first >= map.teams)
+        return;
+    grouped_tile tile;
+    grouped_take_part<S>(map, index - first * map.parts, &tile);
+    uint32_t filter[S::PARTS][S::WINDOW][S::BLOCKS][S::UNITS];
+    grouped_load_filter<E, S>(filter, w, map, tile, member, lane);
+    uint4 *ring = rings[S::TEAM == 1 ? warp : 0];
+    const uint32_t matrix = lane / 8, own = S::WIDE == 8 ? member * S::BLOCKS * S::PLANE : 0;
+    const uint32_t two = own + matrix % 2 * S::PIXELS + lane % 8;
+    const uint32_t four = two + matrix / 2 * (S::WIDE > 8 ? S::PLANE : S::cell(1));
+
+#pragma unroll 1
+    for (uint32_t next = first; next < map.tiles; next += map.teams) {
+        grouped_take_tile(map, next, &tile);
+        grouped_reader<E, S> reader(x, map, tile, S::TEAM == 1 ? lane : threadIdx.x);
+        grouped_writer<E, S> writer(y, map, tile, member, lane);
+        grouped_march<E, S>(reader, writer, ring, filter, tile.rows, four, two);
+        float poison = writer.poison;
+        if (S::BLOCKS == 2 && S::WIDE == 8)
+            poison += float_of(exchange_with_neighbour(bits_of(poison)));
+        if (poison != poison)
+            grouped_mend<E, S>(x, w, y, map, tile, member, lane);
+        grouped_meet<S>(); /* the ring is read no more */
     }
-#define KERNELS_OF(WINDOW, STEP, CLASSES, WIDE)                                                                          \
-    KERNEL(f16, half_element, WINDOW, STEP, CLASSES, WIDE)                                                               \
+}
+
+#define KERNEL(NAME, E, WINDOW, STEP, CLASSES, WIDE) \
+    extern "C" __global__ void __launch_bounds__(grouped_shape<WINDOW, STEP, CLASSES, WIDE>::TEAMS * \
+                                                 grouped_shape<WINDOW, STEP, CLASSES, WIDE>::THREADS, \
+                                                 grouped_shape<WINDOW, STEP, CLASSES, WIDE>::RESIDENT) \
+        tc_grouped_##NAME##_##WINDOW##_##STEP##_##CLASSES##_##WIDE(const E::type *x, const E::type *w, E::type *y, \
+                                                                   tc_grouped_map map) \
+    { \
+        grouped<E, WINDOW, STEP, CLASSES, WIDE>(x, w, y, map); \
+    }
+#define KERNELS_OF(WINDOW, STEP, CLASSES, WIDE) \
+    KERNEL(f16, half_element, WINDOW, STEP, CLASSES, WIDE) \
     KERNEL(bf16, bfloat16_element, WINDOW, STEP, CLASSES, WIDE)
 
 #ifdef TC_WINDOW /* one kernel: a text of its own */

@@ -82,7 +82,10 @@ static int computes(const tc_conv *conv)
         if (conv->dilation[axis] != 1 || conv->x_dims[2 + axis] > INT32_MAX / 4 ||
             conv->y_dims[2 + axis] > INT32_MAX / 4 || conv->pad_before[axis] > INT32_MAX / 8)
             return 0;
-    return conv->x_dims[0] <= INT32_MAX && channels <= INT32_MAX / (32 * 49) &&
+    int64_t x_size = conv->x_dims[0] * channels * conv->x_dims[2] * conv->x_dims[3];
+    int64_t y_size = conv->y_dims[0] * channels * conv->y_dims[2] * conv->y_dims[3];
+    return conv->x_dims[0] <= INT32_MAX && channels <= INT32_MAX / (32 * 49) && x_size / 8 <= UINT32_MAX &&
+           y_size / 8 <= UINT32_MAX &&
            conv->x_dims[0] * strips_across(conv) < INT32_MAX && rows_of(conv) <= INT32_MAX;
 }
 

@@ -85,9 +85,10 @@ __device__ __forceinline__ void strip_of(uint32_t strip, const map_type &map, ui
 
 /* What a thread copies in each step. */
 template <typename T, typename E, int STRIDE> struct loader {
-    const typename E::type *x, *y;   /* at the thread's channels */
-    int64_t x_from[T::X_COPIES], y_from[T::Y_COPIES]; /* of row 0; negative: outside */
-    int x_to[T::X_COPIES], y_to[T::Y_COPIES];         /* units of 16 bytes; negative: no copy */
+    const uint4 *x, *y;                                /* at the thread's channels */
+    uint32_t x_from[T::X_COPIES], y_from[T::Y_COPIES]; /* of the next step, in units of 16 bytes */
+    uint32_t inside;                                   /* bits of the copies whose column is: x's, then y's */
+    int x_to[T::X_COPIES], y_to[T::Y_COPIES];          /* units of 16 bytes; negative: no copy */
     bool channels_inside;
     cursor at;
 
@@ -118,21 +119,26 @@ template <typename T, typename E, int STRIDE> struct loader {
         strip_of(2 * at.pair, map, &image[0], &column[0]);
         strip_of(2 * at.pair + 1, map, &image[1], &column[1]);
         int first = (int)threadIdx.x / T::CHUNKS;
+        inside = 0;
 #pragma unroll
         for (int i = 0; i < T::X_COPIES; i++) {
             int place = (first + i * T::COPIES_ROW) % (2 * T::SPAN), strip = place / T::SPAN;
             int from = (strip ? column[1] : column[0]) * STRIDE - map.pad[1] + place % T::SPAN;
-            bool inside = channels_inside && (strip ? column[1] : column[0]) >= 0 && (uint32_t)from < map.in[1];
-            int64_t pixel = (int64_t)(strip ? image[1] : image[0]) * map.in[0] * map.in[1] + from;
-            x_from[i] = inside ? pixel * map.channels : -1;
+            if (channels_inside && (strip ? column[1] : column[0]) >= 0 && (uint32_t)from < map.in[1])
+                inside |= 1u << i;
+            uint32_t row = (strip ? image[1] : image[0]) * map.in[0] + (uint32_t)(at.row * STRIDE - map.pad[0] +
+                           (first + i * T::COPIES_ROW) / (2 * T::SPAN));
+            x_from[i] = ((uint32_t)row * map.in[1] + (uint32_t)from) * (map.channels / 8);
         }
 #pragma unroll
         for (int i = 0; i < T::Y_COPIES; i++) {
             int place = (first + i * T::COPIES_ROW) % (2 * T::STRIP), strip = place / T::STRIP;
             int from = (strip ? column[1] : column[0]) + place % T::STRIP;
-            bool inside = channels_inside && (strip ? column[1] : column[0]) >= 0 && (uint32_t)from < map.out[1];
-            int64_t pixel = (int64_t)(strip ? image[1] : image[0]) * map.out[0] * map.out[1] + from;
-            y_from[i] = inside ? pixel * map.channels : -1;
+            if (channels_inside && (strip ? column[1] : column[0]) >= 0 && (uint32_t)from < map.out[1])
+                inside |= 1u << (T::X_COPIES + i);
+            uint32_t row = (strip ? image[1] : image[0]) * map.out[0] + (uint32_t)(at.row +
+                           (first + i * T::COPIES_ROW) / (2 * T::STRIP));
+            y_from[i] = ((uint32_t)row * map.out[1] + (uint32_t)from) * (map.channels / 8);
         }
         return true;
     }
@@ -146,18 +152,18 @@ template <typename T, typename E, int STRIDE> struct loader {
 #pragma unroll
             for (int i = 0; i < T::X_COPIES; i++) {
                 int row = top + (first + i * T::COPIES_ROW) / (2 * T::SPAN);
-                bool inside = x_from[i] >= 0 && (uint32_t)row < map.in[0];
-                int64_t from = inside ? x_from[i] + (int64_t)row * map.in[1] * map.channels : 0;
+                bool real = inside >> i & 1 && (uint32_t)row < map.in[0];
                 if (x_to[i] >= 0)
-                    copy_later(stage + x_to[i], x + from, inside);
+                    copy_later(stage + x_to[i], x + (real ? x_from[i] : 0), real);
+                x_from[i] += T::X_ROWS * map.in[1] * (map.channels / 8);
             }
 #pragma unroll
             for (int i = 0; i < T::Y_COPIES; i++) {
                 int row = at.row + (first + i * T::COPIES_ROW) / (2 * T::STRIP);
-                bool inside = y_from[i] >= 0 && row < at.end;
-                int64_t from = inside ? y_from[i] + (int64_t)row * map.out[1] * map.channels : 0;
+                bool real = inside >> (T::X_COPIES + i) & 1 && row < at.end;
                 if (y_to[i] >= 0)
-                    copy_later(stage + y_to[i], y + from, inside);
+                    copy_later(stage + y_to[i], y + (real ? y_from[i] : 0), real);
+                y_from[i] += T::ROWS * map.out[1] * (map.channels / 8);
             }
             at.row += T::ROWS;
             at.steps--;
@@ -221,7 +227,10 @@ template <typename T, typename E, int KERNEL, int STRIDE> struct summer {
     }
 
     /* Whether the row of dy that is `age` older than the newest is of this piece. */
-    __device__ __forceinline__ bool meets(int row, int age) const { return row - age >= at.begin && row - age < at.end; }
+    __device__ __forceinline__ bool meets(int row, int age) const
+    {
+        return row - age >= at.begin && row - age < at.end;
+    }
 
     /* Row `row` of dy and what it brings of x are at `current`, the row of x before them at `before`. ALL: all rows
      * of dy in registers are of this piece. */
@@ -292,32 +301,34 @@ template <typename T, typename S, int KERNEL, int STRIDE>
 __device__ __forceinline__ void store(const S &sums, float *partial, const map_type &map, uint32_t inputs,
                                       uint32_t outputs)
 {
-    uint32_t group = threadIdx.x % 32 / 4, place = threadIdx.x % 4;
+    uint32_t group = threadIdx.x % 32 / 4, place = threadIdx.x % 4, stride_tap = map.channels * map.group;
 #pragma unroll
-    for (int i = 0; i < T::PRODUCTS; i++)
+    for (int n = 0; n < T::CHUNKS_B; n++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            int half = j / 2, down, right;
-            if (i < T::TILES * KERNEL * T::CHUNKS_B) {
-                down = i / T::CHUNKS_B % KERNEL;
-                right = T::WIDE ? i / T::CHUNKS_B / KERNEL : i / KERNEL * 2 + half;
-            } else {
-                down = 2 * (i - T::TILES * KERNEL) + half - (STRIDE == 1 ? 1 : 0);
-                right = KERNEL - 1;
-            }
-            if (down < 0 || down >= KERNEL)
+            const int half = j / 2;
+            uint32_t input = inputs + group + (T::WIDE ? 8 * half : 0), output = outputs + 8 * n + 2 * place + j % 2;
+            if (input / map.group != output / map.group)
                 continue;
-            uint32_t input = inputs + group + (T::WIDE ? 8 * half : 0);
-            uint32_t output = outputs + 2 * place + j % 2 + (T::WIDE ? i % T::CHUNKS_B * 8 : 0);
-            if (input / map.group == output / map.group)
-                partial[((down * KERNEL + right) * map.channels + output) * map.group + input % map.group] =
-                    sums.d[i][j];
+            float *to = partial + output * map.group + input % map.group;
+#pragma unroll
+            for (int i = 0; i < T::TILES * KERNEL; i++) {
+                int down = i % KERNEL, right = T::WIDE ? i / KERNEL : i / KERNEL * 2 + half;
+                to[(down * KERNEL + right) * stride_tap] = sums.d[i * T::CHUNKS_B + n][j];
+            }
+#pragma unroll
+            for (int i = 0; i < T::LAST_TILES; i++) {
+                int down = 2 * i + half - (STRIDE == 1 ? 1 : 0);
+                if (down >= 0 && down < KERNEL)
+                    to[(down * KERNEL + KERNEL - 1) * stride_tap] = sums.d[T::TILES * KERNEL + i][j];
+            }
         }
 }
 
 template <typename E, int KERNEL, int STRIDE, int OUTPUTS>
-__device__ __forceinline__ void sum_slice(const typename E::type *__restrict__ x, const typename E::type *__restrict__ y,
-                                          float *__restrict__ partial, const map_type &map)
+__device__ __forceinline__ void sum_slice(const typename E::type *__restrict__ x,
+                                          const typename E::type *__restrict__ y, float *__restrict__ partial,
+                                          const map_type &map)
 {
     typedef tiling<KERNEL, STRIDE, OUTPUTS> T;
     typedef summer<T, E, KERNEL, STRIDE> S;
@@ -329,8 +340,8 @@ __device__ __forceinline__ void sum_slice(const typename E::type *__restrict__ x
     loader<T, E, STRIDE> copies;
     uint32_t channel = first + threadIdx.x % T::CHUNKS * 8;
     copies.channels_inside = channel < map.channels;
-    copies.x = x + (copies.channels_inside ? channel : 0);
-    copies.y = y + (copies.channels_inside ? channel : 0);
+    copies.x = reinterpret_cast<const uint4 *>(x + (copies.channels_inside ? channel : 0));
+    copies.y = reinterpret_cast<const uint4 *>(y + (copies.channels_inside ? channel : 0));
     copies.at.next = begin;
     copies.at.last = end;
     copies.at.steps = 0;
@@ -338,7 +349,8 @@ __device__ __forceinline__ void sum_slice(const typename E::type *__restrict__ x
 
     /* Wide: two warps for the halves of 32 input channels, and two for those of the output channels; of groups of
      * 16, the halves of the group of a warp's input channels. */
-    int warp = (int)threadIdx.x / 32, x_chunk = T::WIDE ? warp / 2 * 2 : warp, y_chunk = OUTPUTS == 2 ? warp % 2 * 2 : warp;
+    int warp = (int)threadIdx.x / 32, x_chunk = T::WIDE ? warp / 2 * 2 : warp;
+    int y_chunk = OUTPUTS == 2 ? warp % 2 * 2 : warp;
     bool active = first + x_chunk * 8 < map.channels;
     S sums;
     sums.start(x_chunk, y_chunk);

@@ -19,10 +19,11 @@ typedef struct tc_grouped_map {
     uint32_t in[2], out[2];               /* sizes of x and y */
     uint32_t positions[2];                /* of class 0, which has most */
     int32_t shift[2], tap_first[2][2], tap_step;
-    uint32_t taps;                                                /* of the filter, along either axis */
-    int32_t stride_tap[2], stride_read, stride_written;           /* the filter's, in elements */
-    uint32_t read_mask, written_mask;                             /* of a channel, in its place along the filter's axis */
-    uint32_t rows, down, across, tiles; /* rows of positions that a tile has; tiles down and strips across an image; all tiles */
+    uint32_t taps;                                      /* of the filter, along either axis */
+    int32_t stride_tap[2], stride_read, stride_written; /* the filter's, in elements */
+    uint32_t read_mask, written_mask;                   /* of a channel, in its place along the filter's axis */
+    uint32_t parts, teams; /* of the filter; teams of warps that share the tiles of a part */
+    uint32_t rows, down, across, tiles; /* rows of a tile; tiles down, strips across an image; tiles of a part */
 } tc_grouped_map;
 
 #endif

@@ -16,34 +16,41 @@
 
 #ifdef __CUDACC__ /* else whoever includes this has them */
 
-#define TC_MULTIPLY_16X8X16(TYPE)                                                                                    \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "   \
-        "{%0, %1, %2, %3};"                                                                                           \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                              \
+#define TC_MULTIPLY_16X8X16(TYPE) \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+        "{%0, %1, %2, %3};" \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-#define TC_MULTIPLY_16X8X8(TYPE)                                                                                     \
-    asm("mma.sync.aligned.m16n8k8.row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                              \
+#define TC_MULTIPLY_16X8X8(TYPE) \
+    asm("mma.sync.aligned.m16n8k8.row.col.f32." TYPE "." TYPE ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, " \
+        "{%0, %1, %2, %3};" \
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) \
         : "r"(a[0]), "r"(a[1]), "r"(b))
 
 /* D += A B, of half_element or bfloat16_element, in float32. */
-template <typename E> __device__ __forceinline__ void multiply_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2]);
-template <> __device__ __forceinline__ void multiply_16x8x16<half_element>(float d[4], const uint32_t a[4], const uint32_t b[2])
+template <typename E>
+__device__ __forceinline__ void multiply_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2]);
+template <>
+__device__ __forceinline__ void multiply_16x8x16<half_element>(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     TC_MULTIPLY_16X8X16("f16");
 }
-template <> __device__ __forceinline__ void multiply_16x8x16<bfloat16_element>(float d[4], const uint32_t a[4], const uint32_t b[2])
+template <>
+__device__ __forceinline__ void multiply_16x8x16<bfloat16_element>(float d[4], const uint32_t a[4],
+                                                                   const uint32_t b[2])
 {
     TC_MULTIPLY_16X8X16("bf16");
 }
 
 /* The same with k = 8: the registers of k >= 8 fall away. */
 template <typename E> __device__ __forceinline__ void multiply_16x8x8(float d[4], const uint32_t a[2], uint32_t b);
-template <> __device__ __forceinline__ void multiply_16x8x8<half_element>(float d[4], const uint32_t a[2], uint32_t b)
+template <>
+__device__ __forceinline__ void multiply_16x8x8<half_element>(float d[4], const uint32_t a[2], uint32_t b)
 {
     TC_MULTIPLY_16X8X8("f16");
 }
-template <> __device__ __forceinline__ void multiply_16x8x8<bfloat16_element>(float d[4], const uint32_t a[2], uint32_t b)
+template <>
+__device__ __forceinline__ void multiply_16x8x8<bfloat16_element>(float d[4], const uint32_t a[2], uint32_t b)
 {
     TC_MULTIPLY_16X8X8("bf16");
 }
