@@ -489,6 +489,9 @@ def _few_channels_check(case: Case) -> Callable[[Any], None]:
     def check_few_channels_kernels(mock: Any) -> None:
         for dtype, layout in zip(HALVES, ("oihw", "hwio"), strict=True):
             _run_direct(case.descriptor("forward", dtype, filter_layout=layout), "cuda:few-channels")
+            _run_direct(
+                case.descriptor("backward_filter", dtype, filter_layout=layout), "cuda:few-channels-filter"
+            )
 
     return check_few_channels_kernels
 

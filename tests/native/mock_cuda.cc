@@ -18,6 +18,7 @@
 #include "conversions.cu"
 #include "direct/depthwise.cu"
 #include "direct/few_channels.cu"
+#include "direct/few_channels_filter.cu"
 #include "direct/grouped.cu"
 #include "direct/grouped_filter.cu"
 
@@ -95,15 +96,14 @@ template <typename T, typename M> void call_direct(void (*f)(const T *, const T 
     f(*(const T **)a[0], *(const T **)a[1], *(T **)a[2], *(M *)a[3]);
 }
 
-template <typename T>
-void call_filter(void (*f)(const T *, const T *, float *, tc_grouped_filter_map), void **a)
+template <typename T, typename M> void call_filter(void (*f)(const T *, const T *, float *, M), void **a)
 {
-    f(*(const T **)a[0], *(const T **)a[1], *(float **)a[2], *(tc_grouped_filter_map *)a[3]);
+    f(*(const T **)a[0], *(const T **)a[1], *(float **)a[2], *(M *)a[3]);
 }
 
-template <typename T> void call_add(void (*f)(const float *, T *, tc_grouped_filter_map), void **a)
+template <typename T, typename M> void call_add(void (*f)(const float *, T *, M), void **a)
 {
-    f(*(const float **)a[0], *(T **)a[1], *(tc_grouped_filter_map *)a[2]);
+    f(*(const float **)a[0], *(T **)a[1], *(M *)a[2]);
 }
 
 #define DIRECT(NAME) {"tc_" #NAME, [](void **a) { call_direct(tc_##NAME, a); }, true}
@@ -116,6 +116,11 @@ template <typename T> void call_add(void (*f)(const float *, T *, tc_grouped_fil
         DIRECT(grouped_##NAME##_2_1_2_32), DIRECT(grouped_##NAME##_3_1_2_8), DIRECT(grouped_##NAME##_4_1_2_8)
 #define FEW_CHANNELS_OF(ROWS, UNITS)                                                                                 \
     DIRECT(few_channels_f16_##ROWS##_##UNITS), DIRECT(few_channels_bf16_##ROWS##_##UNITS),
+#define FEW_FILTER(NAME)                                                                                              \
+    {"tc_few_channels_filter_" #NAME, [](void **a) { call_filter(tc_few_channels_filter_##NAME, a); }, true},        \
+        {"tc_few_channels_filter_sum_" #NAME, [](void **a) { call_add(tc_few_channels_filter_sum_##NAME, a); }, true},
+#define FEW_FILTERS_OF(UNITS, ROWS, TILES)                                                                           \
+    FEW_FILTER(f16_##UNITS##_##ROWS##_##TILES) FEW_FILTER(bf16_##UNITS##_##ROWS##_##TILES)
 #define FILTER(NAME) {"tc_grouped_filter_" #NAME, [](void **a) { call_filter(tc_grouped_filter_##NAME, a); }, true}
 #define FILTERS(NAME)                                                                                                \
     {"tc_grouped_filter_add_" #NAME, [](void **a) { call_add(tc_grouped_filter_add_##NAME, a); }, true},             \
@@ -138,7 +143,7 @@ const kernel KERNELS_BY_NAME[] = {
     {"tc_transpose_pairs_2", [](void **a) { call5(tc_transpose_pairs_2, a); }, true},
     {"tc_delay", [](void **) {}, false},
     DEPTHWISE(f16), DEPTHWISE(bf16), DEPTHWISE(f32), GROUPED(f16), GROUPED(bf16), FILTERS(f16), FILTERS(bf16),
-    TC_FEW_CHANNELS_SIZES(FEW_CHANNELS_OF)
+    TC_FEW_CHANNELS_SIZES(FEW_CHANNELS_OF) TC_FEW_CHANNELS_FILTER_SIZES(FEW_FILTERS_OF)
 };
 
 } // namespace
@@ -239,7 +244,12 @@ int cuModuleGetFunction(function **f, module *m, const char *name)
         }
     return 500;
 }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, function *, int, size_t) { ANSWER(); *blocks = 1; return 0; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, function *, int, size_t)
+{
+    ANSWER();
+    *blocks = 1;
+    return 0;
+}
 int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned, unsigned, unsigned,
                    void *, void **arguments, void **)
 {

@@ -98,12 +98,31 @@ def _few_channels() -> Variants:
     )
 
 
+def _few_channels_filter() -> Variants:
+    """Sizes as in TC_FEW_CHANNELS_FILTER_SIZES of few_channels_map.h."""
+    text = (HERE / "direct/few_channels_map.h").read_text()
+    return tuple(
+        _variant(
+            f"{dtype}_{units}_{rows}_{tiles}",
+            "VARIANT_",
+            NAME=dtype,
+            ELEMENT=element,
+            UNITS=units,
+            ROWS=rows,
+            TILES=tiles,
+        )
+        for units, rows, tiles in re.findall(r"WITH\((\d+), (\d+), (\d+)\)", text)
+        for dtype, element in _DTYPES.items()
+    )
+
+
 SOURCES = {
     "conversions": Source(),
     "direct/depthwise": Source(),
     "direct/grouped": Source("7.0", 80, _grouped()),
     "direct/grouped_filter": Source("7.0", 80, _grouped_filter()),
     "direct/few_channels": Source("7.0", 80, _few_channels()),
+    "direct/few_channels_filter": Source("7.0", 80, _few_channels_filter()),
 }
 
 
@@ -131,6 +150,8 @@ def compiled(name: str, macros: tuple[str, ...]) -> str:
         text = re.sub(r"//[^\n]*", "", ptx.read_text())
         text = re.sub(r"(?m)^\.version .*$", f".version {source.ptx_version}", text)
         text = re.sub(r"(?m)^\.target .*$", f".target sm_{source.architecture}", text)
+        # A hint to newer assemblers, about vector loads of which not all is used.
+        text = re.sub(r'(?m)^\s*\.pragma "used_bytes_mask [^"]*";$', "", text)
         text = "\n".join(line.strip() for line in text.splitlines() if line.strip())
         ptx.write_text(text + "\n")
         for architecture in (f"sm_{compiler}", "sm_90"):

@@ -8,7 +8,8 @@
 #include "families.h"
 
 static const tc_direct_family *const FAMILIES[] = {&tc_grouped_family, &tc_grouped_filter_family,
-                                                   &tc_few_channels_family, &tc_depthwise_family};
+                                                   &tc_few_channels_family, &tc_few_channels_filter_family,
+                                                   &tc_depthwise_family};
 enum { FAMILY_COUNT = sizeof FAMILIES / sizeof *FAMILIES };
 
 static int settings_of(const tc_direct_family *family, const tc_device *device, const tc_conv *conv,

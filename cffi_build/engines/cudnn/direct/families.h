@@ -12,5 +12,7 @@ extern const tc_direct_family tc_grouped_family;
 extern const tc_direct_family tc_grouped_filter_family;
 /* Forward convolution of 1 to 4 input channels on tensor cores. */
 extern const tc_direct_family tc_few_channels_family;
+/* The filter's gradient of the same. */
+extern const tc_direct_family tc_few_channels_filter_family;
 
 #endif

@@ -1,7 +1,7 @@
 /* The family of the kernels of few_channels.cu. Its setting is the output rows of a tile. */
-#include "few_channels_map.h"
-#include "few_channels_ptx.h"
 #include "families.h"
+#include "few_channels.h"
+#include "few_channels_ptx.h"
 #include "problem.h"
 
 enum { WARPS = TC_FEW_CHANNELS_THREADS / 32, LARGEST_SIZE = 1 << 24, LARGEST_PADDING = 1 << 20, LARGEST_STRIDE = 16 };
@@ -35,15 +35,12 @@ static uint32_t divide_up(uint32_t a, uint32_t b)
     return (a + b - 1) / b;
 }
 
-/*
- * Tiles of as many rows: as few beside each other as shared memory has room for. Zero when not even the
- * narrowest fits, or when they are more than can be counted.
- */
-static int cut_into_tiles(tc_few_channels_map *map, const tc_few_kernel *kernel, uint32_t rows)
+int tc_few_channels_cut(tc_few_channels_map *map, uint32_t shared, uint32_t rows)
 {
-    uint32_t in_rows = (rows - 1) * map->stride[0] + kernel->rows;
-    uint32_t step = map->stride[1] * map->channels, most = TC_FEW_CHANNELS_SHARED / 16 / in_rows;
-    const uint32_t beside = 8 * kernel->units + 6; /* elements of a row beyond the first of the last column */
+    uint32_t in_rows = (rows - 1) * map->stride[0] + map->filter_rows;
+    uint32_t step = map->stride[1] * map->channels, most = shared / 16 / in_rows;
+    /* Elements of a row beyond the first of the last column. */
+    const uint32_t beside = 8 * divide_up(map->elements, 8) + 6;
     if (8 * most < beside + 15 * step)
         return 0;
     uint32_t widest = (8 * most - beside) / step + 1;
@@ -68,11 +65,12 @@ static void share_among_warps(tc_few_channels_map *map, const tc_few_kernel *ker
     map->workers = workers < map->total ? workers : map->total;
 }
 
-static tc_few_channels_map map_of(const tc_conv *conv)
+tc_few_channels_map tc_few_channels_map_of(const tc_conv *conv)
 {
     tc_few_channels_map map = {.batch = (uint32_t)conv->x_dims[0],
                                .channels = (uint32_t)conv->x_dims[1],
                                .outputs = (uint32_t)conv->y_dims[1],
+                               .filter_rows = (uint32_t)conv->w_dims[2],
                                .elements = (uint32_t)(conv->w_dims[3] * conv->w_dims[1])};
     tc_filter_strides(conv->w_dims, conv->spatial_rank, conv->w_layout, map.filter);
     for (int axis = 0; axis < 2; axis++) {
@@ -84,11 +82,12 @@ static tc_few_channels_map map_of(const tc_conv *conv)
     return map;
 }
 
-static int is_supported(const tc_conv *conv)
+int tc_few_channels_fit(const tc_conv *conv)
 {
     int64_t channels = conv->x_dims[1], outputs = conv->y_dims[1];
-    if (conv->direction != TC_FORWARD || conv->spatial_rank != 2 || conv->groups != 1 || channels > 4 ||
-        outputs % 8 || outputs > UINT16_MAX || conv->stride[1] * channels % 2 || !kernel_of(conv) ||
+    if (conv->spatial_rank != 2 || conv->groups != 1 || channels > 4 || outputs % 8 || outputs > UINT16_MAX ||
+        conv->w_dims[2] > 7 || conv->w_dims[3] * channels > 32 ||
+        (conv->x_dtype != TC_F16 && conv->x_dtype != TC_BF16) ||
         conv->w_dtype != conv->x_dtype || conv->y_dtype != conv->x_dtype || conv->x_layout != TC_CHANNELS_LAST ||
         conv->y_layout != TC_CHANNELS_LAST || conv->x_dims[0] > INT32_MAX)
         return 0;
@@ -104,12 +103,13 @@ static int settings(const tc_conv *conv, int multiprocessors, int64_t values[TC_
 {
     (void)multiprocessors;
     static const uint32_t ROWS[] = {4, 2, 8, 1};
-    if (!is_supported(conv))
+    if (conv->direction != TC_FORWARD || !tc_few_channels_fit(conv) || !kernel_of(conv) ||
+        conv->stride[1] * conv->x_dims[1] % 2)
         return 0;
     int count = 0;
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
-        tc_few_channels_map map = map_of(conv);
-        if (ROWS[i] < 2 * map.out[0] && cut_into_tiles(&map, kernel_of(conv), ROWS[i]))
+        tc_few_channels_map map = tc_few_channels_map_of(conv);
+        if (ROWS[i] < 2 * map.out[0] && tc_few_channels_cut(&map, TC_FEW_CHANNELS_SHARED, ROWS[i]))
             values[count++] = ROWS[i];
     }
     return count;
@@ -120,8 +120,8 @@ static tc_status prepare(tc_device *device, const tc_conv *conv, int64_t value, 
     tc_few_channels_map *map = (tc_few_channels_map *)plan->state;
     _Static_assert(sizeof *map <= TC_DIRECT_STATE, "the map fits into the plan");
     const tc_few_kernel *kernel = kernel_of(conv);
-    *map = map_of(conv);
-    cut_into_tiles(map, kernel, (uint32_t)value);
+    *map = tc_few_channels_map_of(conv);
+    tc_few_channels_cut(map, TC_FEW_CHANNELS_SHARED, (uint32_t)value);
     share_among_warps(map, kernel, device->multiprocessors);
     return tc_device_function(device, kernel->ptx, kernel->name, &plan->functions[0]);
 }

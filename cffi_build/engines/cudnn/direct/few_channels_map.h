@@ -20,12 +20,22 @@ typedef struct tc_few_channels_map {
     uint32_t pitch;                   /* of a row of the input in shared memory, in units of 16 bytes */
     uint32_t groups, parts, members;  /* warps of a block: parts x members */
     uint32_t workers;                 /* blocks of a group */
+    /* The filter's gradient only: a warp's part is `part_rows` of `filter_rows`; steps of 16 columns staged at a
+     * time; floats that the blocks of a worker leave. */
+    uint32_t filter_rows, part_rows, steps, sums;
 } tc_few_channels_map;
 
 /* Threads that a block has at most; bytes of its input rows; output channels that a warp takes. */
 #define TC_FEW_CHANNELS_THREADS 128
 #define TC_FEW_CHANNELS_SHARED 32768
 #define TC_FEW_CHANNELS_OUTPUTS 32
+
+/* The same bytes for the filter's gradient, which also holds this many steps of the output's, twice. */
+#define TC_FEW_CHANNELS_FILTER_SHARED 28672
+#define TC_FEW_CHANNELS_STEPS 4
+/* Floats side by side, and shares of the blocks, that a block adds up. */
+#define TC_FEW_CHANNELS_SUM_WIDTH 32
+#define TC_FEW_CHANNELS_SUM_SHARES 8
 
 /* Sizes that there are kernels for: rows of the filter, and eights of elements that one of its rows has. */
 #define TC_FEW_CHANNELS_SIZES(OF) \
@@ -34,5 +44,10 @@ typedef struct tc_few_channels_map {
 /* Blocks that a multiprocessor holds of a kernel, by the registers that its filters take. */
 #define TC_FEW_CHANNELS_RESIDENT(ROWS, UNITS) \
     ((ROWS) * (UNITS) > 16 ? 3 : (ROWS) * (UNITS) > 12 ? 4 : (ROWS) * (UNITS) > 6 ? 5 : 6)
+
+/* Of the gradient: eights of elements of a row; rows and sixteens of outputs that a warp takes. */
+#define TC_FEW_CHANNELS_FILTER_SIZES(WITH) WITH(1, 4, 2) WITH(2, 3, 2) WITH(2, 3, 4) WITH(3, 2, 4) WITH(4, 2, 4)
+#define TC_FEW_CHANNELS_FILTER_RESIDENT(UNITS, ROWS, TILES) \
+    ((UNITS) * (ROWS) * (TILES) > 24 ? 2 : (UNITS) * (ROWS) * (TILES) > 12 ? 3 : 4)
 
 #endif
