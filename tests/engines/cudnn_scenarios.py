@@ -502,6 +502,58 @@ for _case in FEW_CHANNELS:
     globals()[f"check_few_channels_kernels_of_{_case}"] = _few_channels_check(FEW_CHANNELS[_case])
 
 
+def check_the_filters_gradient_of_few_channels_with_columns_an_odd_number_of_elements_apart(
+    mock: Any,
+) -> None:
+    for channels, spatial, kernel in ((3, (10, 37), (3, 3)), (1, (9, 21), (7, 7)), (3, (8, 40), (7, 7))):
+        pads = tuple((k // 2, k // 2) for k in kernel)
+        case = Case(2, channels, spatial, 40, kernel, pads)
+        for dtype, layout in zip(HALVES, ("oihw", "hwio"), strict=True):
+            _run_direct(
+                case.descriptor("backward_filter", dtype, filter_layout=layout), "cuda:few-channels-filter"
+            )
+
+
+def check_the_kernels_of_few_channels_are_refused_elsewhere(mock: Any) -> None:
+    good = Case(2, 3, (9, 7), 16, (3, 3), ((1, 1), (1, 1)), strides=(2, 2))
+    assert not direct(replace(good, strides=(2, 1)).descriptor("forward", "float16"), "cuda:few-channels")
+    for direction, family in (
+        ("forward", "cuda:few-channels"),
+        ("backward_filter", "cuda:few-channels-filter"),
+    ):
+        assert direct(good.descriptor(direction, "float16"), family)
+        for other in (
+            good.descriptor("backward_data", "float16"),
+            good.descriptor(direction),
+            good.descriptor(direction, "float16", layout="channels_first"),
+            replace(good, channels=5).descriptor(direction, "float16"),
+            replace(good, filters=12).descriptor(direction, "float16"),
+            replace(good, dilation=(1, 2)).descriptor(direction, "float16"),
+            replace(good, kernel=(3, 12), pads=((1, 1), (6, 6))).descriptor(direction, "float16"),
+            replace(good, filters=24, groups=3).descriptor(direction, "float16"),
+        ):
+            assert not direct(other, family), other.key
+            raises(errors.NotFoundError, call=lambda o=other, f=family: run(o, f"{f}:rows=4"))
+
+
+def check_an_infinity_at_the_edge_reaches_only_what_reads_it(mock: Any) -> None:
+    """Kernels of few channels read a row's end together with what no output depends on."""
+    for name, direction in itertools.product(("stem", "four", "patches"), ("forward", "backward_filter")):
+        descriptor = FEW_CHANNELS[name].descriptor(direction, "float16")
+        x, w, y = random_operands(descriptor)
+        for column in (0, x.shape[2] - 1):
+            at_edge = np.zeros_like(x)
+            at_edge[0, x.shape[1] // 2, column, 0] = 1
+            depends = expect(descriptor, at_edge, np.ones_like(w), np.ones_like(y)).value != 0
+            expected = expect(descriptor, np.where(at_edge, 0, x), w, y)
+            broken = np.where(at_edge, np.inf, x).astype(x.dtype)
+            for algorithm in engines.candidates(descriptor, "cuda"):
+                if algorithm.startswith("cuda:few-channels"):
+                    actual, _ = Device(HostMemory()).run(descriptor, broken, w, y, algorithm)
+                    assert not np.isfinite(actual[depends]).any()
+                    expected.check(np.where(depends, expected.value, actual.astype(np.float64)))
+
+
 def check_an_infinity_stays_in_its_group(mock: Any) -> None:
     sized = ("1_a_group_stride_1", "4_a_group_stride_1", "4_a_group_stride_2", "16_a_group_stride_1")
     cases = [GROUPED[name] for name in (*sized, "32_a_group_stride_2", "depthwise_7_stride_2")]
