@@ -567,6 +567,78 @@ def check_an_infinity_stays_in_its_group(mock: Any) -> None:
                 )
 
 
+def check_the_filter_of_a_grouped_convolution_is_the_same_in_two_runs(
+    mock: Any,
+) -> None:
+    case = Case(3, 40, (12, 21), 40, (3, 3), ((1, 1), (1, 1)), groups=10)
+    for filter_layout in ("hwio", "oihw", "ohwi"):
+        descriptor = case.descriptor("backward_filter", "float16", filter_layout=filter_layout)
+        names = direct(descriptor, "cuda:grouped-filter")
+        assert len(names) > 3
+        for name in names:
+            np.testing.assert_array_equal(run(descriptor, name), run(descriptor, name))
+
+
+def check_values_that_are_not_finite_stay_within_their_taps_and_channels(mock: Any) -> None:
+    """An infinity of x or dy reaches the entries of the filter that it is multiplied for, and no others."""
+    cases = [
+        *(
+            Case(2, 32, (9, 11), 32, (3, 3), ((0, 0), (0, 0)), (s, s), groups=g)
+            for s in (1, 2)
+            for g in (2, 8)
+        ),
+        *(Case(1, 8, (9, 13), 8, (k, k), ((0, 0), (0, 0)), (s, s), groups=8) for s in (1, 2) for k in (5, 7)),
+    ]
+    for case, operand in itertools.product(cases, ("x", "y")):
+        descriptor = case.descriptor("backward_filter", "float16", filter_layout="oihw")
+        x, w, y = random_operands(descriptor)
+        inputs = {"x": x, "y": y}
+        size = inputs[operand].shape
+        for place in ((0, 0), (0, size[2] - 1), (size[1] - 1, 0), (size[1] - 1, size[2] - 1), (1, 1)):
+            spoilt = inputs | {operand: inputs[operand].copy()}
+            spoilt[operand][0, place[0], place[1], 5] = np.inf
+            output, _ = Device(HostMemory()).run(
+                descriptor, spoilt["x"], w, spoilt["y"], direct(descriptor, "cuda:grouped-filter")[0]
+            )
+            np.testing.assert_array_equal(~np.isfinite(output), _reached(descriptor, operand, place, 5))
+
+
+def _reached(descriptor: ConvDescriptor, operand: str, place: tuple[int, int], channel: int) -> np.ndarray:
+    """Which entries of a filter (OIHW, without padding) depend on an element of x or dy."""
+    outputs, inputs, *size = descriptor.w_dims
+    reached = np.zeros(descriptor.w_dims, bool)
+    for output, i, *tap in itertools.product(range(outputs), range(inputs), *map(range, size)):
+        if operand == "y":
+            reached[output, i, tap[0], tap[1]] = output == channel
+            continue
+        steps = [divmod(p - t, s) for p, t, s in zip(place, tap, descriptor.stride, strict=True)]
+        inside = (rest == 0 and 0 <= p < n for (p, rest), n in zip(steps, descriptor.y_dims[2:], strict=True))
+        reached[output, i, tap[0], tap[1]] = output // inputs * inputs + i == channel and all(inside)
+    return reached
+
+
+def check_the_filter_kernels_are_refused_elsewhere(mock: Any) -> None:
+    good = Case(2, 16, (9, 7), 16, (3, 3), ((1, 1), (1, 1)), groups=4)
+    name = direct(good.descriptor("backward_filter", "float16"), "cuda:grouped-filter")[0]
+    for other in (
+        good.descriptor("forward", "float16"),
+        good.descriptor("backward_data", "float16"),
+        good.descriptor("backward_filter", "float32"),
+        good.descriptor("backward_filter", "float16", layout="channels_first"),
+        replace(good, filters=32).descriptor("backward_filter", "float16"),
+        replace(good, kernel=(3, 5)).descriptor("backward_filter", "float16"),
+        replace(good, strides=(2, 1)).descriptor("backward_filter", "float16"),
+        replace(good, dilation=(1, 2)).descriptor("backward_filter", "float16"),
+        replace(good, channels=12, filters=12).descriptor("backward_filter", "float16"),
+        replace(good, channels=24, filters=24, groups=1).descriptor("backward_filter", "float16"),
+        replace(good, channels=32, filters=32, groups=2, kernel=(5, 5)).descriptor(
+            "backward_filter", "float16"
+        ),
+    ):
+        assert not direct(other, "cuda:grouped-filter")
+        raises(errors.NotFoundError, call=lambda other=other: run(other, name))
+
+
 # ---- running -------------------------------------------------------------------------------------
 
 

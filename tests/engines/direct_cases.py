@@ -55,6 +55,9 @@ GROUPED = {
     "rest_that_no_output_reads": _grouped(2, 16, 4, (10, 12), 3, 2, ((0, 0), (0, 0))),
     "padding_beyond_the_kernel": _grouped(2, 16, 4, (6, 5), 3, 1, ((4, 3), (5, 4))),
     "padding_beyond_the_kernel_stride_2": _grouped(1, 16, 1, (6, 5), 3, 2, ((5, 4), (3, 6))),
+    "kernel_7_beyond_one_edge": _grouped(2, 16, 2, (9, 12), 7, 1, ((0, 0), (8, 7))),
+    "kernel_7_in_one_pixel": _grouped(1, 24, 1, (1, 1), 7, 1, _same(7)),
+    "odd_number_of_strips": _grouped(3, 40, 4, (12, 17), 5, 1, ((0, 1), (3, 0))),
     "several_rows_of_tiles": _grouped(1, 8, 1, (64, 9), 3, 1, _same(3)),
 }
 FEW_CHANNELS = {

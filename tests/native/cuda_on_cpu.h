@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <utility>
 #include <vector>
 
 #include <immintrin.h>
@@ -50,10 +52,17 @@ struct barrier {
     unsigned arrived, passed;
 };
 
+struct copy {
+    void *to;
+    const void *from; /* NULL: zeros */
+};
+
 struct fiber {
     ucontext_t context;
     std::vector<char> stack;
     bool done;
+    std::vector<copy> copies;                /* of the group that is not ended */
+    std::deque<std::vector<copy>> unfinished; /* groups, the oldest first */
 };
 
 /* What the lanes of a warp lay out for each other. */
@@ -114,6 +123,8 @@ static inline void run_block(unsigned threads, void (*run)(void **), void **argu
     for (fiber &f : fibers) {
         f.stack.resize(STACK);
         f.done = false;
+        f.copies.clear();
+        f.unfinished.clear();
         getcontext(&f.context);
         f.context.uc_stack.ss_sp = f.stack.data();
         f.context.uc_stack.ss_size = f.stack.size();
@@ -286,18 +297,32 @@ static inline uint32_t exchange_with_neighbour(uint32_t value)
     return value;
 }
 
+/* A copy happens when its thread waits for it, not before: a kernel that reads too early finds what was there. */
 static inline void copy_later(void *shared, const void *global, bool inside)
 {
     if (uintptr_t(shared) % 16 || (inside && uintptr_t(global) % 16)) {
         std::fprintf(stderr, "a copy of 16 bytes from %p to %p, which are not multiples of 16\n", global, shared);
         std::abort();
     }
-    if (inside)
-        std::memcpy(shared, global, 16);
-    else
-        std::memset(shared, 0, 16);
+    cuda_on_cpu::fibers[cuda_on_cpu::current].copies.push_back({shared, inside ? global : nullptr});
 }
-static inline void end_copies() {}
-template <int PENDING> static inline void wait_for_copies() {}
+
+static inline void end_copies()
+{
+    cuda_on_cpu::fiber &mine = cuda_on_cpu::fibers[cuda_on_cpu::current];
+    mine.unfinished.push_back(std::move(mine.copies));
+    mine.copies.clear();
+}
+
+template <int PENDING> static inline void wait_for_copies()
+{
+    auto &groups = cuda_on_cpu::fibers[cuda_on_cpu::current].unfinished;
+    for (; groups.size() > PENDING; groups.pop_front())
+        for (const cuda_on_cpu::copy &c : groups.front())
+            if (c.from)
+                std::memcpy(c.to, c.from, 16);
+            else
+                std::memset(c.to, 0, 16);
+}
 
 #endif
