@@ -12,7 +12,7 @@ import click
 
 from keras_tunedconv.bench import machine, problem
 from keras_tunedconv.cli import bench_peers, bench_practice, bench_together
-from keras_tunedconv.cli.bench_output import MODEL_NAMES, json_option, write_json
+from keras_tunedconv.cli.bench_output import MODEL_NAMES, json_option, trained_model, write_json
 from keras_tunedconv.cli.parameters import Budget
 from keras_tunedconv.core.descriptor import DIRECTIONS, SUPPORTED_DTYPES
 from keras_tunedconv.core.engines import ENGINES
@@ -229,20 +229,7 @@ def _print_conv(results: list[ConvResult], means: dict[str, float]) -> None:
 
 
 @bench.command()
-@click.argument("name", metavar="MODEL", type=click.Choice(MODEL_NAMES))
-@click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option(
-    "--size", type=click.IntRange(min=32), default=224, show_default=True, help="Image height and width."
-)
-@click.option(
-    "--backend-mode",
-    "compile_mode",
-    type=click.Choice(("auto", "graph", "xla", "eager")),
-    default="auto",
-    show_default=True,
-    help="model.compile's jit_compile: auto, False, True; eager: run_eagerly.",
-)
-@click.option("--dtype-policy", default="float32", show_default=True, help="Keras dtype policy.")
+@trained_model
 @click.option(
     "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Steps after the first."
 )

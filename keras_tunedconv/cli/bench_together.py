@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from keras_tunedconv.bench import machine
-from keras_tunedconv.cli.bench_output import MODEL_NAMES, json_option, write_json
+from keras_tunedconv.cli.bench_output import json_option, trained_model, write_json
 from keras_tunedconv.tuning import search_path
 
 if TYPE_CHECKING:
@@ -16,20 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", metavar="MODEL", type=click.Choice(MODEL_NAMES))
-@click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
-@click.option(
-    "--size", type=click.IntRange(min=32), default=224, show_default=True, help="Image height and width."
-)
-@click.option(
-    "--backend-mode",
-    "compile_mode",
-    type=click.Choice(("auto", "graph", "xla", "eager")),
-    default="auto",
-    show_default=True,
-    help="model.compile's jit_compile: auto, False, True; eager: run_eagerly.",
-)
-@click.option("--dtype-policy", default="float32", show_default=True, help="Keras dtype policy.")
+@trained_model
 @click.option(
     "--steps",
     type=click.IntRange(min=1),

@@ -60,11 +60,6 @@ typedef struct launch {
     uint32_t first, second;
 } launch;
 
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t product3(const uint32_t values[3])
 {
     return (int64_t)values[0] * values[1] * values[2];
@@ -72,7 +67,7 @@ static int64_t product3(const uint32_t values[3])
 
 static launch launch_of_threads(int64_t threads, int64_t chunks)
 {
-    launch l = {.blocks = divide_up(threads, TC_BLOCK), .threads = threads};
+    launch l = {.blocks = tc_divide_up(threads, TC_BLOCK), .threads = threads};
     l.first = chunks ? (uint32_t)chunks : (uint32_t)threads;
     l.second = (uint32_t)threads;
     return l;
@@ -91,10 +86,10 @@ static launch launch_of(const tc_conversion *c)
     int64_t chunks;
     switch (c->kernel) {
     case TC_KERNEL_PACK_ACTIVATION:
-        chunks = divide_up((int64_t)a->groups * a->padded, TC_CHUNK);
+        chunks = tc_divide_up((int64_t)a->groups * a->padded, TC_CHUNK);
         return launch_of_threads(a->batch * product3(a->folded) * chunks, chunks);
     case TC_KERNEL_UNPACK_ACTIVATION:
-        chunks = divide_up((int64_t)a->groups * a->channels, TC_CHUNK);
+        chunks = tc_divide_up((int64_t)a->groups * a->channels, TC_CHUNK);
         return launch_of_threads(a->batch * product3(a->size) * chunks, chunks);
     case TC_KERNEL_PACK_FILTER:
         return launch_of_threads((int64_t)f->problem_outputs * f->problem_channels * product3(f->problem_taps), 0);
@@ -102,7 +97,7 @@ static launch launch_of(const tc_conversion *c)
         return launch_of_threads((int64_t)f->groups * f->outputs * f->channels * product3(f->taps), 0);
     default: {
         int64_t edge = uses_pairs(c) ? 2 * TC_TILE : TC_TILE;
-        int64_t down = divide_up(t->rows, edge), across = divide_up(t->columns, edge);
+        int64_t down = tc_divide_up(t->rows, edge), across = tc_divide_up(t->columns, edge);
         launch l = {.blocks = t->batch * down * across, .first = (uint32_t)down, .second = (uint32_t)across};
         l.threads = l.blocks * TC_BLOCK;
         return l;

@@ -5,6 +5,12 @@
 #include "conversions.h"
 #include "library.h"
 
+/* Of what is not negative: how many blocks of b hold a. */
+static inline int64_t tc_divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
 typedef enum tc_kernel {
     TC_KERNEL_PACK_ACTIVATION,
     TC_KERNEL_UNPACK_ACTIVATION,

@@ -60,15 +60,10 @@ static tc_depthwise_map map_of(const tc_conv *conv)
     return map;
 }
 
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t blocks_of(const tc_depthwise_map *map)
 {
-    int64_t down = divide_up(map->out[0], TC_DEPTHWISE_ROWS), across = divide_up(map->out[1], TC_DEPTHWISE_COLUMNS);
-    return divide_up(map->batch * down * across, map->strips) * divide_up(map->channels / 2, map->pairs);
+    int64_t down = tc_divide_up(map->out[0], TC_DEPTHWISE_ROWS), across = tc_divide_up(map->out[1], TC_DEPTHWISE_COLUMNS);
+    return tc_divide_up(map->batch * down * across, map->strips) * tc_divide_up(map->channels / 2, map->pairs);
 }
 
 static int settings(const tc_conv *conv, int multiprocessors, int64_t values[TC_DIRECT_SETTINGS])

@@ -30,11 +30,6 @@ static const tc_few_kernel *kernel_of(const tc_conv *conv)
     return NULL;
 }
 
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return (a + b - 1) / b;
-}
-
 int tc_few_channels_cut(tc_few_channels_map *map, uint32_t shared, uint32_t rows)
 {
     uint32_t in_rows = (rows - 1) * map->stride[0] + map->filter_rows;

@@ -5,6 +5,11 @@
 #include "few_channels_map.h"
 #include "tunedconv_engine.h"
 
+static inline uint32_t divide_up(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
 /* Whether layouts, dtypes and sizes are those of the kernels, whatever the direction. */
 int tc_few_channels_fit(const tc_conv *conv);
 /* The convolution alone: not yet cut into tiles. */

@@ -22,11 +22,6 @@ typedef struct kernel_entry {
 
 static const kernel_entry KERNELS[] = {TC_FEW_CHANNELS_FILTER_SIZES(KERNELS_OF_SIZE)};
 
-static uint32_t divide_up(uint32_t a, uint32_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* The kernel that takes all outputs in the fewest blocks, with no more to spare than another; NULL: there is none. */
 static const kernel_entry *kernel_of(const tc_conv *conv)
 {

@@ -36,14 +36,9 @@ typedef struct grouped_plan {
     int backward;
 } grouped_plan;
 
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t divide_down(int64_t a, int64_t b)
 {
-    return a >= 0 ? a / b : -divide_up(-a, b);
+    return a >= 0 ? a / b : -tc_divide_up(-a, b);
 }
 
 static int64_t group_size(const tc_conv *conv)
@@ -73,7 +68,7 @@ static void set_axis(const tc_conv *conv, int axis, tc_grouped_map *map)
     int64_t classes = backward ? conv->stride[axis] : 1, before = conv->pad_before[axis];
     map->in[axis] = (uint32_t)in[2 + axis];
     map->out[axis] = (uint32_t)out[2 + axis];
-    map->positions[axis] = (uint32_t)divide_up(out[2 + axis], classes);
+    map->positions[axis] = (uint32_t)tc_divide_up(out[2 + axis], classes);
     int64_t shift = backward ? -divide_down(conv->w_dims[2 + axis] - 1 - before, classes) : -before;
     map->shift[axis] = (int32_t)shift;
     for (int c = 0; c < classes; c++)
@@ -109,14 +104,14 @@ static grouped_plan plan_of(const tc_conv *conv, const kernel_entry *kernel, int
         set_axis(conv, axis, map);
     }
     map->rows = (uint32_t)rows;
-    map->down = (uint32_t)divide_up(map->positions[0], rows);
-    map->across = (uint32_t)divide_up(map->positions[1], STRIP);
+    map->down = (uint32_t)tc_divide_up(map->positions[0], rows);
+    map->across = (uint32_t)tc_divide_up(map->positions[1], STRIP);
     int one_block = kernel->window == 7 || kernel->window == 4, team = kernel->wide == 32 || one_block ? 2 : 1;
     int row_classes_apart = kernel->classes == 2 && !(kernel->window == 2 && kernel->wide < 32);
     plan.teams = team == 1 ? 4 : 1;
     plan.threads = 32 * (uint32_t)team * plan.teams;
-    int64_t tiles = divide_up((int64_t)map->batch * map->across, 2) * map->down;
-    map->parts = (uint32_t)divide_up(map->channels, channels_of_team(kernel->wide)) * (row_classes_apart ? 2 : 1);
+    int64_t tiles = tc_divide_up((int64_t)map->batch * map->across, 2) * map->down;
+    map->parts = (uint32_t)tc_divide_up(map->channels, channels_of_team(kernel->wide)) * (row_classes_apart ? 2 : 1);
     map->tiles = tiles * map->parts < MOST ? (uint32_t)tiles : 0;
     return plan;
 }
@@ -146,7 +141,7 @@ static int settings(const tc_conv *conv, int multiprocessors, int64_t values[TC_
     int64_t full = plan_of(conv, kernel, 1).map.positions[0], later[DIVISIONS];
     int count = 0, late = 0;
     for (int64_t parts = 1, last = 0; parts < 1 << DIVISIONS; parts *= 2) {
-        int64_t rows = divide_up(full, parts);
+        int64_t rows = tc_divide_up(full, parts);
         if (rows == last || (parts > 1 && rows < ROWS_AT_LEAST))
             break;
         last = rows;
@@ -166,8 +161,8 @@ static void share_tiles(grouped_plan *plan, int64_t resident)
 {
     tc_grouped_map *map = &plan->map;
     int64_t teams = resident * plan->teams / map->parts;
-    int64_t each = divide_up(map->tiles, teams > 0 ? teams : 1);
-    map->teams = (uint32_t)divide_up(map->tiles, each);
+    int64_t each = tc_divide_up(map->tiles, teams > 0 ? teams : 1);
+    map->teams = (uint32_t)tc_divide_up(map->tiles, each);
 }
 
 static tc_status prepare(tc_device *device, const tc_conv *conv, int64_t value, tc_direct_plan *plan)
@@ -196,7 +191,7 @@ static tc_status run(const tc_direct_plan *plan, CUstream stream, void *workspac
     void *filter = operands->w;
     void *arguments[] = {&in, &filter, &out, (void *)&made->map};
     int64_t teams = (int64_t)made->map.parts * made->map.teams;
-    return tc_direct_launch(plan, 0, divide_up(teams, made->teams), made->threads, stream, arguments);
+    return tc_direct_launch(plan, 0, tc_divide_up(teams, made->teams), made->threads, stream, arguments);
 }
 
 const tc_direct_family tc_grouped_family = {.name = "cuda:grouped",

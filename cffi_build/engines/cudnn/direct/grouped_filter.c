@@ -46,25 +46,20 @@ static const variant *variant_of(const tc_conv *conv)
     return NULL;
 }
 
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static int64_t strips_across(const tc_conv *conv)
 {
-    return divide_up(conv->y_dims[3], TC_GROUPED_FILTER_STRIP);
+    return tc_divide_up(conv->y_dims[3], TC_GROUPED_FILTER_STRIP);
 }
 
 /* Rows of all pairs of strips. */
 static int64_t rows_of(const tc_conv *conv)
 {
-    return divide_up(conv->y_dims[0] * strips_across(conv), 2) * conv->y_dims[2];
+    return tc_divide_up(conv->y_dims[0] * strips_across(conv), 2) * conv->y_dims[2];
 }
 
 static int64_t sets_of(const tc_conv *conv)
 {
-    return divide_up(conv->x_dims[1], 8 * TC_GROUPED_FILTER_CHUNKS);
+    return tc_divide_up(conv->x_dims[1], 8 * TC_GROUPED_FILTER_CHUNKS);
 }
 
 static int64_t elements_of(const tc_conv *conv)
@@ -159,7 +154,7 @@ static tc_status run(const tc_direct_plan *plan, CUstream stream, void *workspac
     if (status != TC_OK)
         return status;
     void *add[] = {&workspace, &w, (void *)map};
-    return tc_direct_launch(plan, 1, divide_up(map->elements, TC_GROUPED_FILTER_ELEMENTS),
+    return tc_direct_launch(plan, 1, tc_divide_up(map->elements, TC_GROUPED_FILTER_ELEMENTS),
                             TC_GROUPED_FILTER_PARTS * TC_GROUPED_FILTER_ELEMENTS, stream, add);
 }
 
